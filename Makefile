@@ -1,0 +1,40 @@
+# make demo   trains on noisy digits and prints accuracy before and after correction
+# make test   lint and the whole suite
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Two test processes share two cores best with one thread each.
+TEST_PROCESSES ?= 2
+
+.PHONY: demo test test-slow lint format bench clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[demo]"
+	touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test]"
+	touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	$(BIN)/glc-hf train
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES) -m "not slow"
+
+test-slow: lint
+	OMP_NUM_THREADS=2 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m slow --timeout 7200
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache

@@ -1,0 +1,51 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+Train on bad labels with a few good ones: Gold Loss Correction for the Hugging Face stack.
+
+Names are resolved on first use, so `import glc_hf` (and the command line's help) loads neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from glc_hf.version import __version__
+
+
+_HOME_OF = {
+    "CorruptionMatrix": "glc_hf.corruption.matrix",
+    "GLCConfig": "glc_hf.training.config",
+    "GLCTrainer": "glc_hf.training.trainer",
+    "corrected_cross_entropy": "glc_hf.correction.loss",
+    "corrupt_labels": "glc_hf.corruption.noise",
+    "estimate_corruption_matrix": "glc_hf.correction.estimate",
+    "mark_trusted": "glc_hf.corruption.trusted",
+    "merge_trusted": "glc_hf.corruption.trusted",
+    "weak_labels": "glc_hf.corruption.noise",
+}
+
+__all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from glc_hf.correction.estimate import estimate_corruption_matrix as estimate_corruption_matrix
+    from glc_hf.correction.loss import corrected_cross_entropy as corrected_cross_entropy
+    from glc_hf.corruption.matrix import CorruptionMatrix as CorruptionMatrix
+    from glc_hf.corruption.noise import corrupt_labels as corrupt_labels
+    from glc_hf.corruption.noise import weak_labels as weak_labels
+    from glc_hf.corruption.trusted import mark_trusted as mark_trusted
+    from glc_hf.corruption.trusted import merge_trusted as merge_trusted
+    from glc_hf.training.config import GLCConfig as GLCConfig
+    from glc_hf.training.trainer import GLCTrainer as GLCTrainer
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'glc_hf' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,237 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The corrected cross-entropy: what the second stage of Gold Loss Correction minimises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from glc_hf.correction.likelihood import (
+    differentiable_item_gradients,
+    differentiable_item_losses,
+    item_losses,
+)
+from glc_hf.correction.transposed import TransposedMatrix, transposed
+from glc_hf.corruption.matrix import CorruptionMatrix
+
+
+def corrected_cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    matrix: CorruptionMatrix | Tensor,
+    trusted: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """
+    -log Σ_i softmax(logits)_i · C[i, label]: the cross-entropy between noisy labels and what a classifier of the
+    **true** classes predicts for them. On trusted items it is the plain cross-entropy, -log softmax(logits)_label.
+
+    Exact for any finite logits: items whose sum would underflow are computed in log space. No epsilon is added: a zero
+    of C means that the class never gives that label. float16 and bfloat16 logits are computed in float32, also under
+    autocast, and give a float32 loss. Where C is exactly the identity, or all items are trusted, the result is that of
+    `torch.nn.functional.cross_entropy`.
+
+    A label that no class can produce (its column of C is all zero) has the constant loss 87.34 = -log(1.2e-38), the
+    smallest normal float32 probability, and no gradient.
+
+    Args:
+        logits (`Tensor` of shape `(..., K)`): Scores of the K true classes, the classes last (also for tokens).
+        labels (`Tensor` of shape `(...)`): Labels in 0…K-1, or `ignore_index`; any integer dtype.
+        matrix (`CorruptionMatrix` or `Tensor` of shape `(K, K)`):
+            `C[i, j] = p(noisy label = j | true label = i)`. A constant: it gets no gradient. Checked once for each
+            object, so keep passing the same one.
+        trusted (`Tensor`, *optional*):
+            Boolean, of the shape of `labels` or of its first dimensions: `(B,)` with labels `(B, T)` holds for all T
+            tokens of a row. `None`: no item is trusted.
+        ignore_index (`int`, *optional*, defaults to -100): Items with this label have no loss and no gradient.
+        reduction (`str`, *optional*, defaults to `"mean"`):
+            `"mean"` over the items not ignored (0 if there are none), `"sum"`, or `"none"`: the shape of `labels`,
+            with 0 where ignored.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from glc_hf import CorruptionMatrix, corrected_cross_entropy
+    >>> logits = torch.tensor([[2.0, 0.0, 0.0]])
+    >>> corrected_cross_entropy(logits, torch.tensor([1]), CorruptionMatrix.uniform(3, 0.5))
+    tensor(1.5713)
+    ```
+    """
+    if torch.compiler.is_compiling():
+        from glc_hf.correction.compiled import eager_corrected_cross_entropy
+
+        return eager_corrected_cross_entropy(logits, labels, matrix, trusted, ignore_index, reduction)
+    _check_arguments(logits, labels, reduction)
+    num_labels = logits.shape[-1]
+    dtype = logits.dtype if logits.dtype == torch.float64 else torch.float32
+    rows_of = transposed(matrix, num_labels, dtype, logits.device)
+    flat_labels = _flat_labels(labels)
+    flat_trusted = _flat_trusted(trusted, labels) if trusted is not None else None
+
+    if torch._C._are_functorch_transforms_active() or forward_ad.unpack_dual(logits).tangent is not None:
+        ignored = flat_labels == ignore_index
+        losses = differentiable_item_losses(
+            _rows(logits).to(dtype), flat_labels.masked_fill(ignored, 0), flat_trusted, rows_of
+        )
+        losses = losses.masked_fill(ignored, 0)
+        return _reduce(losses, ignored.logical_not().sum(), reduction, labels.shape)
+
+    flat_labels, ignored, count = _set_ignored_apart(flat_labels, ignore_index, num_labels, labels.shape)
+    if rows_of.is_identity or _all_trusted(flat_trusted, ignored):
+        return _plain_cross_entropy(logits, labels, ignore_index, reduction, dtype, count)
+    arguments = (flat_labels, flat_trusted, ignored, count, rows_of, reduction, labels.shape)
+    if logits.requires_grad and torch.is_grad_enabled():
+        return _CorrectedCrossEntropy.apply(logits, *arguments)
+    return _forward(logits, *arguments, with_gradient=False)[0]
+
+
+class _CorrectedCrossEntropy(torch.autograd.Function):
+    """The gradient is computed along with the loss, where all it needs is at hand: backward is one multiplication."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, *arguments: Any) -> Tensor:
+        loss, gradient = _forward(logits, *arguments, with_gradient=True)
+        ctx.save_for_backward(logits, gradient, *arguments[:3])
+        ctx.count, ctx.matrix, ctx.reduction, _ = arguments[3:]
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, gradient, labels, trusted, ignored = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            x = _rows(logits).to(gradient.dtype)
+            gradient = differentiable_item_gradients(x, labels, trusted, ctx.matrix)
+            if ignored is not None:
+                gradient = gradient.masked_fill(ignored.unsqueeze(-1), 0)
+        if ctx.reduction == "mean":
+            upstream = upstream / _at_least_one(ctx.count)
+        elif ctx.reduction == "none":
+            upstream = upstream.reshape(-1, 1)
+        gradient = gradient * upstream
+        if gradient.shape != logits.shape:
+            gradient = gradient.reshape(logits.shape)
+        return gradient.to(logits.dtype), None, None, None, None, None, None, None
+
+
+def _forward(
+    logits: Tensor,
+    labels: Tensor,
+    trusted: Tensor | None,
+    ignored: Tensor | None,
+    count: int | Tensor,
+    matrix: TransposedMatrix,
+    reduction: str,
+    shape: torch.Size,
+    with_gradient: bool,
+) -> tuple[Tensor, Tensor | None]:
+    x = _rows(logits).to(matrix.rows.dtype)
+    losses, gradient = item_losses(x, labels, trusted, matrix, with_gradient)
+    if ignored is not None:
+        losses.masked_fill_(ignored, 0)
+        if gradient is not None:
+            gradient.masked_fill_(ignored.unsqueeze(-1), 0)
+    return _reduce(losses, count, reduction, shape), gradient
+
+
+def _reduce(losses: Tensor, count: int | Tensor, reduction: str, shape: torch.Size) -> Tensor:
+    if reduction == "none":
+        return losses.reshape(shape)
+    if reduction == "sum":
+        return losses.sum()
+    return losses.sum() / _at_least_one(count)
+
+
+def _flat_labels(labels: Tensor) -> Tensor:
+    return labels if labels.dim() == 1 and labels.dtype == torch.int64 else labels.reshape(-1).long()
+
+
+def _rows(logits: Tensor) -> Tensor:
+    return logits if logits.dim() == 2 else logits.reshape(-1, logits.shape[-1])
+
+
+def _at_least_one(count: int | Tensor) -> int | Tensor:
+    return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
+
+
+def _plain_cross_entropy(
+    logits: Tensor, labels: Tensor, ignore_index: int, reduction: str, dtype: torch.dtype, count: int | Tensor
+) -> Tensor:
+    if reduction == "mean" and isinstance(count, int) and count == 0:
+        reduction = "sum"  # the mean of nothing is NaN there
+    loss = F.cross_entropy(
+        _rows(logits).to(dtype), _flat_labels(labels), ignore_index=ignore_index, reduction=reduction
+    )
+    return loss.reshape(labels.shape) if reduction == "none" else loss
+
+
+def _set_ignored_apart(
+    labels: Tensor, ignore_index: int, num_labels: int, shape: torch.Size
+) -> tuple[Tensor, Tensor | None, int | Tensor]:
+    """
+    Labels that can all be looked up, which of them are to be ignored (`None`: none), and how many are not.
+
+    On the CPU out-of-range labels are an error here. On another device looking would make the CPU wait; there the
+    lookup itself fails.
+    """
+    on_cpu = labels.device.type == "cpu"
+    if on_cpu and not 0 <= ignore_index < num_labels and _all_in_range(labels, num_labels):
+        return labels, None, len(labels)
+    ignored = labels == ignore_index
+    labels = labels.masked_fill(ignored, 0)
+    if not on_cpu:
+        return labels, ignored, ignored.logical_not().sum()
+    if not _all_in_range(labels, num_labels):
+        first = int(((labels < 0) | (labels >= num_labels)).nonzero()[0])
+        place = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(first), shape))
+        raise ValueError(
+            f"labels[{place}] is {int(labels[first])}; with {num_labels} classes labels must lie in 0…{num_labels - 1}, "
+            f"or be {ignore_index} to be ignored."
+        )
+    return labels, ignored, len(labels) - int(ignored.sum())
+
+
+def _all_in_range(labels: Tensor, num_labels: int) -> bool:
+    if labels.numel() == 0:
+        return True
+    lowest, highest = torch.aminmax(labels)
+    return lowest.item() >= 0 and highest.item() < num_labels
+
+
+def _flat_trusted(trusted: Tensor, labels: Tensor) -> Tensor:
+    if trusted.dtype != torch.bool:
+        raise TypeError(f"trusted must be boolean, got {trusted.dtype}; for 0 and 1 pass trusted.bool().")
+    if trusted.shape == labels.shape:
+        return trusted.reshape(-1)
+    if trusted.dim() == 0 or trusted.shape != labels.shape[: trusted.dim()]:
+        raise ValueError(
+            f"trusted has shape {tuple(trusted.shape)}; it must be that of the labels, {tuple(labels.shape)}, or of "
+            "their first dimensions."
+        )
+    missing = labels.dim() - trusted.dim()
+    return trusted.reshape(*trusted.shape, *[1] * missing).expand(labels.shape).reshape(-1)
+
+
+def _all_trusted(trusted: Tensor | None, ignored: Tensor | None) -> bool:
+    if trusted is None or trusted.device.type != "cpu":  # elsewhere the answer is not worth waiting for
+        return False
+    return bool((trusted if ignored is None else trusted | ignored).all())
+
+
+def _check_arguments(logits: Tensor, labels: Tensor, reduction: str) -> None:
+    if not logits.is_floating_point():
+        raise TypeError(f"logits must be floating point, got {logits.dtype}.")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must be integers, got {labels.dtype}.")
+    if logits.shape[:-1] != labels.shape or logits.dim() == 0:
+        raise ValueError(
+            f"logits of shape {tuple(logits.shape)} need labels of shape {tuple(logits.shape[:-1])} (the classes are "
+            f"the last dimension of the logits); these have shape {tuple(labels.shape)}."
+        )
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}.")

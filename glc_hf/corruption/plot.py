@@ -1,0 +1,41 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The picture of a corruption matrix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from glc_hf.corruption.matrix import CorruptionMatrix
+
+_MAX_CLASSES_WITH_NUMBERS = 12
+_MAX_CLASSES_WITH_NAMES = 40
+
+
+def plot_matrix(matrix: CorruptionMatrix, title: str | None = None) -> Figure:
+    """A heat map: true classes down, noisy labels across; numbers in the cells where they fit."""
+    # Figure, not pyplot: no global state, no display needed, nothing to close.
+    from matplotlib.figure import Figure
+
+    size = matrix.num_labels
+    side = min(3.0 + 0.42 * size, 11.0)
+    figure = Figure(figsize=(side + 1.2, side), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(matrix.probs, cmap="Blues", vmin=0.0, vmax=1.0)
+    axes.set_xlabel("noisy label")
+    axes.set_ylabel("true label")
+    axes.set_title(title or "p(noisy label | true label)")
+    if size <= _MAX_CLASSES_WITH_NAMES:
+        names = [matrix.name_of(label) for label in range(size)]
+        axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_yticks(range(size), names)
+    if size <= _MAX_CLASSES_WITH_NUMBERS:
+        for i, j in ((i, j) for i in range(size) for j in range(size)):
+            value = matrix.probs[i, j]
+            colour = "white" if value > 0.5 else "black"
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
+    figure.colorbar(image, ax=axes, shrink=0.8)
+    return figure

@@ -1,0 +1,255 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+New columns in an `IterableDataset`, computed as it is read.
+
+`IterableDataset.map(with_indices=True)` counts what passes by, whoever reads: after a shuffle, in one of two workers or
+on one of two nodes its indices are silently other ones. So row functions sit in an examples iterable of their own, which
+knows what they need:
+
+- With an index column they need nothing else, and shuffling, sharding and resharding go through to the source.
+- With positions the stream must come in order from its beginning, so it calls itself **one shard** and keeps its source
+  as it is. `datasets` then gives all of it to one worker of a `DataLoader`, gives each node every n-th row, and shuffles
+  within the buffer only, all of which leave each row with its own index. What can't be made right (a stream that was
+  shuffled before) is refused.
+
+Rows are seen before features are applied, so nothing is decoded but what a function asks for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+from datasets import Features, IterableDataset
+from datasets.iterable_dataset import _BaseExamplesIterable
+
+from glc_hf.corruption.batches import Batch, ExamplesBatch, TableBatch
+from glc_hf.corruption.columns import require_column
+from glc_hf.corruption.rows import RowIndex
+
+
+# Rows that are read ahead where the source gives Python objects, to compute more than one row at a time.
+_READ_AHEAD = 32
+IndexedBy = Literal["nothing", "position"] | str
+
+
+class RowFunction(Protocol):
+    """Computes columns for a batch of rows; the same for a row in whatever batch it comes."""
+
+    def __call__(self, batch: Batch) -> dict[str, pa.ChunkedArray]:
+        """The columns to replace or to append."""
+        ...
+
+    def update_features(self, features: Features) -> Features:
+        """The features after the function, given those before it."""
+        ...
+
+
+def add_to_stream(
+    dataset: IterableDataset,
+    function: RowFunction,
+    index_column: str | None,
+    needs_index: bool = True,
+    read_ahead: int = _READ_AHEAD,
+) -> IterableDataset:
+    """
+    The stream with a row function's columns.
+
+    Args:
+        dataset (`datasets.IterableDataset`): Left as it is.
+        function (`RowFunction`): What to compute.
+        index_column (`str`, *optional*): The column of unique integers that index rows; positions otherwise.
+        needs_index (`bool`): Whether the function looks at the rows' index at all.
+        read_ahead (`int`): Rows at a time where the source gives Python objects.
+    """
+    source = dataset._ex_iterable
+    if index_column is not None and dataset.features is not None:
+        require_column(list(dataset.features), index_column, "index_column")
+    if needs_index and index_column is None:
+        _refuse_shuffled(source)
+    info = dataset._info.copy()
+    if info.features is not None:
+        info.features = function.update_features(info.features)
+    rows = StreamRows(source, function, dataset.features, index_column, needs_index, read_ahead)
+    return IterableDataset(
+        ex_iterable=rows,
+        info=info,
+        split=dataset._split,
+        formatting=dataset._formatting,
+        distributed=dataset._distributed,
+        token_per_repo_id=dataset._token_per_repo_id,
+    )
+
+
+class StreamRows(_BaseExamplesIterable):
+    """
+    The examples of a source with a row function's columns (see the module).
+
+    Args:
+        ex_iterable (`_BaseExamplesIterable`): The source. (The name is what `datasets` looks for.)
+        function (`RowFunction`), index_column, needs_index, read_ahead: As in [`add_to_stream`].
+        source_features (`datasets.Features`, *optional*): The stream's features before the function, if known.
+    """
+
+    def __init__(
+        self,
+        ex_iterable: _BaseExamplesIterable,
+        function: RowFunction,
+        source_features: Features | None,
+        index_column: str | None,
+        needs_index: bool,
+        read_ahead: int,
+    ) -> None:
+        super().__init__()
+        self.ex_iterable = ex_iterable
+        self.function = function
+        self.source_features = source_features
+        self.index_column = index_column
+        self.needs_index = needs_index
+        self.read_ahead = read_ahead
+
+    # ------------------------------------------------------------------ reading
+    def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        state, to_skip = self._state_dict, 0
+        if state and state["previous_state"] is not None:
+            # Rows read ahead are lost with the iterator: go back to where the batch began, and skip what was given.
+            self.ex_iterable.load_state_dict(state["previous_state"])
+            to_skip = state["given"]
+        position = state["position"] if state else 0
+        examples = iter(self.ex_iterable)
+        while True:
+            if state:
+                state["previous_state"] = self.ex_iterable.state_dict()
+                state.update(position=position, given=0)
+            read = list(islice(examples, self.read_ahead))
+            if not read:
+                return
+            rows = [example for _, example in read]
+            batch = ExamplesBatch(rows, self._features_to_apply)
+            columns = self._apply(batch, position)
+            values = {name: column.to_pylist() for name, column in columns.items()}
+            for number, (key, example) in enumerate(read):
+                if state:
+                    state["given"] += 1
+                if to_skip:
+                    to_skip -= 1
+                    continue
+                yield key, {**example, **{name: column[number] for name, column in values.items()}}
+            position += len(read)
+
+    def _iter_arrow(self) -> Iterator[tuple[Any, pa.Table]]:
+        state = self._state_dict
+        position = state["position"] if state else 0
+        for key, table in self.ex_iterable.iter_arrow():
+            columns = self._apply(TableBatch(table, self._features_to_apply), position) if len(table) else {}
+            position += len(table)
+            if state:
+                state["position"] = position
+            for name, column in columns.items():
+                if name in table.column_names:
+                    table = table.set_column(table.column_names.index(name), name, column)
+                else:
+                    table = table.append_column(name, column)
+            yield key, table.replace_schema_metadata(None)  # it describes the features before
+
+    def _apply(self, batch: Batch, position: int) -> dict[str, pa.ChunkedArray]:
+        batch.index = RowIndex(first=position)
+        if self.index_column is not None:
+            batch.index = RowIndex(values=batch.index_values(self.index_column), column=self.index_column)
+        return self.function(batch)
+
+    @property
+    def _features_to_apply(self) -> Features | None:
+        """Features that the source's examples do not have yet; a typed source has applied (and decoded) its own."""
+        return None if self.ex_iterable.is_typed else self.source_features
+
+    @property
+    def iter_arrow(self) -> Callable[[], Iterator[tuple[Any, pa.Table]]] | None:
+        """See [`_BaseExamplesIterable`]."""
+        return self._iter_arrow if self.ex_iterable.iter_arrow else None
+
+    @property
+    def is_typed(self) -> bool:
+        """See [`_BaseExamplesIterable`]."""
+        return self.ex_iterable.is_typed
+
+    @property
+    def features(self) -> Features | None:
+        """See [`_BaseExamplesIterable`]."""
+        features = self.ex_iterable.features
+        return self.function.update_features(features) if features is not None else None
+
+    def _init_state_dict(self) -> dict[str, Any]:
+        self._state_dict = {
+            "examples_iterable": self.ex_iterable._init_state_dict(),
+            "previous_state": None,
+            "position": 0,
+            "given": 0,
+            "type": type(self).__name__,
+        }
+        return self._state_dict
+
+    # ------------------------------------------------------------------ order and shards
+    @property
+    def in_order(self) -> bool:
+        """Whether rows are known by their position alone."""
+        return self.needs_index and self.index_column is None
+
+    def _over(self, ex_iterable: _BaseExamplesIterable) -> StreamRows:
+        return StreamRows(
+            ex_iterable, self.function, self.source_features, self.index_column, self.needs_index, self.read_ahead
+        )
+
+    @property
+    def num_shards(self) -> int:
+        """One where order counts: nobody may read a part of it as if it were the whole."""
+        return 1 if self.in_order else self.ex_iterable.num_shards
+
+    def shuffle_data_sources(self, generator: np.random.Generator) -> StreamRows:
+        """Shuffles the source's shards, unless order counts. Also called for each epoch after the first."""
+        if not self.in_order:
+            return self._over(self.ex_iterable.shuffle_data_sources(generator))
+        if self.ex_iterable.num_shards > 1:
+            warnings.warn(
+                f"the {self.ex_iterable.num_shards} shards of this stream keep their order, and rows are shuffled "
+                f"within the buffer only: {_WHY_IN_ORDER}",
+                stacklevel=2,
+            )
+        return self
+
+    def shard_data_sources(self, num_shards: int, index: int, contiguous: bool = True) -> StreamRows:
+        """Takes some of the source's shards, unless order counts: then the first reader gets all."""
+        if not self.in_order:
+            return self._over(self.ex_iterable.shard_data_sources(num_shards, index, contiguous=contiguous))
+        if index > 0:
+            raise ValueError(f"this stream can't be split into {num_shards} shards: {_WHY_IN_ORDER}")
+        if num_shards > 1:
+            warnings.warn(f"one of {num_shards} readers reads this whole stream: {_WHY_IN_ORDER}", stacklevel=2)
+        return self
+
+    def reshard_data_sources(self) -> StreamRows:
+        """Splits the source's shards further, unless order counts."""
+        return self if self.in_order else self._over(self.ex_iterable.reshard_data_sources())
+
+
+_WHY_IN_ORDER = (
+    "without index_column= a row's noise depends on its position, which only a reader in order can count. Give a column "
+    "of unique integers as index_column= to read it in any order."
+)
+
+
+def _refuse_shuffled(source: Any) -> None:
+    """Looks for a source of random order, which a new epoch or another worker would change."""
+    if hasattr(source, "shift_rngs"):  # what `datasets` gives to those whose generator it moves on
+        raise ValueError(
+            "this stream was shuffled (or interleaved at random) before, so a row's position changes from epoch to "
+            "epoch and from worker to worker, and its noise would change with it. Give a column of unique integers as "
+            "index_column=, or shuffle after this transform instead of before it."
+        )
+    below = [source.ex_iterable] if hasattr(source, "ex_iterable") else getattr(source, "ex_iterables", [])
+    for part in below:
+        _refuse_shuffled(part)

@@ -1,0 +1,131 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+What a method is: which rows each stage trains on, what is estimated in between, and the loss of the last stage.
+
+A method is one file with one class under [`register`]; the Trainer does the rest. All settings come from `GLCConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+
+
+if TYPE_CHECKING:
+    from glc_hf.corruption.matrix import CorruptionMatrix
+    from glc_hf.methods.between import Between
+    from glc_hf.training.config import GLCConfig
+
+Items = Literal["all", "trusted", "untrusted"]
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Stage:
+    """
+    One training from start to end. Two methods whose first stages are equal can share one training of it.
+
+    Args:
+        items (`str`): The labels that carry loss: `"all"`, `"trusted"` or `"untrusted"` ones. Rows with none are left out.
+        min_updates (`int`, *optional*, defaults to 0): At least this many optimizer steps, so that few rows don't mean
+            few steps.
+        held_out (`float`, *optional*, defaults to 0.0): Share of these rows kept out of the training and given to the
+            method afterwards.
+        start (`str`, *optional*, defaults to `"initial"`): `"initial"` for the initial weights, `"previous"` to go on
+            from the stage before.
+    """
+
+    items: Items
+    min_updates: int = 0
+    held_out: float = 0.0
+    start: Literal["initial", "previous"] = "initial"
+
+
+@dataclass
+class Batch:
+    """What a loss may look at: `labels` and `trusted` of one shape (rows, or rows × tokens), `rows` the dataset's row
+    numbers (`None` for streams)."""
+
+    labels: torch.Tensor
+    trusted: torch.Tensor | None
+    rows: torch.Tensor | None
+
+
+class Method:
+    """Base class: plain cross-entropy on all rows in one stage. Subclasses override what is special about them."""
+
+    name: ClassVar[str]
+    needs_trusted: ClassVar[bool] = True
+    needs_untrusted: ClassVar[bool] = True
+    # Whether the last stage honours `GLCConfig.trusted_share`; baselines take the rows as they are.
+    upsamples_trusted: ClassVar[bool] = False
+    # Whether per-row results (such as soft targets) are needed, which a stream without row numbers can't serve.
+    needs_row_numbers: ClassVar[bool] = False
+
+    def __init__(self, args: GLCConfig, num_labels: int, given_matrix: CorruptionMatrix | None = None) -> None:
+        self.args = args
+        self.num_labels = num_labels
+        self.given_matrix = given_matrix
+        self.matrix: CorruptionMatrix | None = given_matrix
+        self.check()
+
+    def check(self) -> None:
+        """Raises for settings this method can't work with, before any training."""
+
+    def earlier_stages(self) -> list[Stage]:
+        """The stages before the last, in order; each is trained by a trainer of its own."""
+        return []
+
+    def last_stage(self) -> Stage:
+        """The stage that makes the model."""
+        return Stage("all")
+
+    def between(self, run: Between) -> None:
+        """Estimates what the last stage needs, from the trained earlier stages and the rows."""
+
+    def item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The last stage's loss of each item, in the shape of `batch.labels`; 0 where the label is -100."""
+        return plain_cross_entropy(logits, batch.labels)
+
+    def item_weights(self, trainer: Any, model: torch.nn.Module, inputs: dict, batch: Batch) -> torch.Tensor | None:
+        """Weights of the items' losses in this step, or `None` for all one."""
+        return None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Tensors (beside the matrix) that a resumed last stage needs."""
+        return {}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Takes back what [`~Method.state`] gave."""
+
+
+def plain_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of each item in fp32, (..., K) × (...) → (...); 0 where the label is -100."""
+    flat = logits.reshape(-1, logits.shape[-1])
+    losses = F.cross_entropy(flat.float(), labels.reshape(-1), ignore_index=IGNORED, reduction="none")
+    return losses.view(labels.shape)
+
+
+_METHODS: dict[str, type[Method]] = {}
+
+
+def register(name: str) -> Callable[[type[Method]], type[Method]]:
+    """Makes a method known under the name that `GLCConfig(method=…)` and `--method` take."""
+
+    def add(cls: type[Method]) -> type[Method]:
+        if name in _METHODS and _METHODS[name].__qualname__ != cls.__qualname__:
+            raise ValueError(f"two methods are called {name!r}: {_METHODS[name]} and {cls}.")
+        cls.name = name
+        _METHODS[name] = cls
+        return cls
+
+    return add
+
+
+def registered() -> dict[str, type[Method]]:
+    """The methods registered so far, by name."""
+    return _METHODS

@@ -1,0 +1,53 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""What a method may ask for between the stages; the Trainer answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from glc_hf.methods.base import Items
+
+
+class Inferred(NamedTuple):
+    """One batch of a stage's model on this process's share of the rows, flattened to items.
+
+    `logits` (n, K) float32 on the CPU, `labels` (n,), `trusted` (n,) boolean, `rows` (n,) row numbers, `positions` (n,)
+    places within the row. Items labelled -100 are left out."""
+
+    logits: torch.Tensor
+    labels: torch.Tensor
+    trusted: torch.Tensor
+    rows: torch.Tensor
+    positions: torch.Tensor
+
+
+class Between(Protocol):
+    """The run as a method sees it between stages. Every process calls the same things in the same order."""
+
+    num_labels: int
+    label_names: list[str] | None
+
+    def infer(
+        self, stage: int, items: Items, part: Literal["all", "trained", "held_out"] = "all"
+    ) -> Iterator[Inferred]:
+        """Runs the model of an earlier stage (by its place in `earlier_stages()`) over the rows, in evaluation mode,
+        once; each process gets its own share. `part` says which of the rows of that stage: those it was trained on,
+        those it held out, or all rows of the dataset whatever the stage saw."""
+        ...
+
+    def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum of every process's tensor."""
+        ...
+
+    def gather_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Every process's tensor, one below the other; the first dimensions may differ."""
+        ...
+
+    def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
+        """The labels of the chosen items as given (or another column's values for the same items), -100 left out, from
+        the dataset alone."""
+        ...

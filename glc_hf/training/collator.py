@@ -1,0 +1,66 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The user's collator, with flags and row numbers carried past it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from glc_hf.training.rows import ROW_KEY
+
+
+class FlagCollator:
+    """
+    Takes the flag and the row number out of each feature, lets the user's collator do its work on the rest, and puts
+    them into the batch as tensors. Collators that pad labels (token classification) never see a column they can't pad.
+
+    Args:
+        collator (`Callable`): The user's collator.
+        trusted_column (`str`): The key of the flags, in features and batch.
+        label_name (`str`, *optional*, defaults to `"labels"`): The key of the labels in the batch.
+    """
+
+    def __init__(self, collator: Callable, trusted_column: str, label_name: str = "labels") -> None:
+        self.collator = collator
+        self.trusted_column = trusted_column
+        self.label_name = label_name
+
+    @property
+    def tokenizer(self) -> Any:
+        """The wrapped collator's tokenizer, which `Trainer` saves with the model."""
+        return getattr(self.collator, "tokenizer", None)
+
+    def __call__(self, features: list[Any]) -> dict[str, Any]:
+        if not isinstance(features[0], dict) and not hasattr(features[0], "keys"):
+            return self.collator(features)
+        features = [dict(feature) for feature in features]
+        flags = [feature.pop(self.trusted_column, None) for feature in features]
+        rows = [feature.pop(ROW_KEY, None) for feature in features]
+        batch = self.collator(features)
+        labels = batch.get(self.label_name)
+        if labels is not None and flags[0] is not None:
+            batch[self.trusted_column] = self._align(flags, labels)
+        if rows[0] is not None:
+            batch[ROW_KEY] = torch.tensor(rows)
+        return batch
+
+    def _align(self, flags: list[Any], labels: torch.Tensor) -> torch.Tensor:
+        """One flag for each label: a row's flag on all its tokens, a token's on its own, False on padding."""
+        if np.ndim(flags[0]) == 0:
+            per_row = torch.as_tensor([bool(flag) for flag in flags])
+            return per_row.view(-1, *[1] * (labels.dim() - 1)).expand(labels.shape)
+        aligned = torch.zeros(labels.shape, dtype=torch.bool)
+        from_left = getattr(self.tokenizer, "padding_side", "right") != "left"
+        for place, flag in enumerate(flags):
+            length = len(flag)
+            if length > labels.shape[1]:
+                raise ValueError(
+                    f"a row has {length} flags in {self.trusted_column!r} but the collator made {labels.shape[1]} "
+                    "labels of it: cut labels and flags together when you tokenize."
+                )
+            where = slice(0, length) if from_left else slice(labels.shape[1] - length, None)
+            aligned[place, where] = torch.as_tensor(np.asarray(flag, dtype=bool))
+        return aligned

@@ -1,0 +1,122 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The settings of a run: `TrainingArguments`, and what the correction adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from transformers import TrainingArguments
+
+
+@dataclass
+class GLCConfig(TrainingArguments):
+    r"""
+    Configuration of [`GLCTrainer`]: everything `TrainingArguments` has, with the same defaults, and the settings below.
+    Usable with `HfArgumentParser` and YAML.
+
+    Args:
+        > Parameters that say what is trained on
+
+        method (`str`, *optional*, defaults to `"glc"`):
+            Name of the method; `glc_hf.methods.available_methods()` lists them.
+        trusted_column (`str`, *optional*, defaults to `"trusted"`):
+            Boolean column of the training set: per row, or per token beside token labels.
+        label_column (`str`, *optional*):
+            Column that holds the labels as given. Found by itself when it is called `labels`, `label` or `label_ids`;
+            name it where a `with_transform` pipeline makes the labels from another one.
+        trusted_share (`float`, *optional*, defaults to 0.15):
+            Share of trusted rows that the last stage sees, reached by repeating them; rows are never dropped, so a
+            larger natural share stays. `0` keeps the natural share, as the paper does outside Clothing1M. The default
+            keeps pretrained networks from settling in a wrong solution under severe noise.
+        trusted_min_updates (`int`, *optional*, defaults to 2000):
+            Stages on trusted rows alone take at least this many optimizer steps, so that few rows do not mean few
+            steps.
+        freeze (`list[str]`, *optional*):
+            Parameters whose names start with one of these are not trained, in any stage.
+
+        > Parameters that control the first stage
+
+        stage1_num_train_epochs (`float`, *optional*): Epochs of the earlier stages, if other than `num_train_epochs`.
+        stage1_max_steps (`int`, *optional*): Steps of the earlier stages, if other than `max_steps`.
+        stage1_learning_rate (`float`, *optional*): Learning rate of the earlier stages, if other than `learning_rate`.
+        evaluate_stages (`bool`, *optional*, defaults to `True`):
+            Evaluate each earlier stage once at its end when there is an `eval_dataset`: the accuracy before correction,
+            reported with the prefix `stage1_`.
+
+        > Parameters that control the matrix and the last stage
+
+        stage2_start (`str`, *optional*, defaults to `"restart"`):
+            `"restart"` from the initial weights, as the paper does, or `"continue"` from the first stage's (its
+            Clothing1M recipe).
+        calibrate (`bool`, *optional*, defaults to `False`):
+            Calibrate the first stage by one temperature on rows held out of it (5 % of them) before estimating.
+        match_base_rates (`bool`, *optional*, defaults to `False`):
+            Correct the estimate so that it explains the observed frequencies of the noisy labels.
+        base_rate_weight (`float`, *optional*, defaults to 1.0):
+            λ of that correction: how much the first estimate is held on to.
+        missing_classes (`str`, *optional*, defaults to `"average"`):
+            Row of a class without trusted rows: `"average"` (the mean diagonal of the other rows, the rest spread
+            evenly), `"identity"` or `"uniform"`. One warning lists such classes.
+    """
+
+    method: str = field(default="glc", metadata={"help": "Name of the method, e.g. glc or no_correction."})
+    trusted_column: str = field(default="trusted", metadata={"help": "Boolean column that marks trusted rows."})
+    label_column: str | None = field(default=None, metadata={"help": "Column of the labels; found by itself if usual."})
+    trusted_share: float = field(
+        default=0.15,
+        metadata={"help": "Share of trusted rows in the last stage, by repeating them; 0 keeps the natural share."},
+    )
+    trusted_min_updates: int = field(
+        default=2000, metadata={"help": "At least this many updates for stages on trusted rows alone."}
+    )
+    freeze: list[str] | None = field(
+        default=None, metadata={"help": "Parameters whose names start so are not trained in any stage."}
+    )
+    stage1_num_train_epochs: float | None = field(
+        default=None, metadata={"help": "Epochs of the earlier stages, if other than num_train_epochs."}
+    )
+    stage1_max_steps: int | None = field(
+        default=None, metadata={"help": "Steps of the earlier stages, if other than max_steps."}
+    )
+    stage1_learning_rate: float | None = field(
+        default=None, metadata={"help": "Learning rate of the earlier stages, if other than learning_rate."}
+    )
+    evaluate_stages: bool = field(
+        default=True, metadata={"help": "Evaluate each earlier stage once at its end (needs an eval_dataset)."}
+    )
+    stage2_start: str = field(
+        default="restart",
+        metadata={"help": "Last stage from the initial weights or from stage 1's.", "choices": ["restart", "continue"]},
+    )
+    calibrate: bool = field(default=False, metadata={"help": "Calibrate stage 1 by a temperature before estimating."})
+    match_base_rates: bool = field(
+        default=False, metadata={"help": "Fit the estimate to the observed frequencies of noisy labels."}
+    )
+    base_rate_weight: float = field(default=1.0, metadata={"help": "λ of the base-rate correction."})
+    missing_classes: str = field(
+        default="average",
+        metadata={
+            "help": "Row of a class without trusted rows.",
+            "choices": ["average", "identity", "uniform"],
+        },
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.freeze, str):
+            self.freeze = [self.freeze]
+        _check_choice("stage2_start", self.stage2_start, ("restart", "continue"))
+        _check_choice("missing_classes", self.missing_classes, ("average", "identity", "uniform"))
+        if not 0.0 <= self.trusted_share < 1.0:
+            raise ValueError(
+                f"trusted_share must lie in [0, 1), got {self.trusted_share!r}; 0 keeps the rows as they are."
+            )
+        for name in ("stage1_num_train_epochs", "stage1_max_steps", "stage1_learning_rate", "base_rate_weight"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be greater than 0, got {value!r}.")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")

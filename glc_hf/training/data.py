@@ -1,0 +1,171 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The training set of a run: which rows each stage and each estimation sees, for datasets in memory and streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import datasets
+import numpy as np
+import torch
+from transformers.utils import logging
+
+from glc_hf.corruption.columns import find_label_column
+from glc_hf.methods.base import Items, Method, Stage
+from glc_hf.training.checks import check_items
+from glc_hf.training.inference import share_of_process
+from glc_hf.training.rows import FlaggedRows, LabelledRows
+
+
+if TYPE_CHECKING:
+    from glc_hf.training.config import GLCConfig
+    from glc_hf.training.corrected import CorrectedTrainer
+    from glc_hf.training.stage import StageTrainer
+
+logger = logging.get_logger(__name__)
+Part = Literal["all", "trained", "held_out"]
+
+
+class TrainingData(Protocol):
+    """What the stages ask of the training set."""
+
+    label_column: str
+
+    def check(self, method: Method) -> None:
+        """Raises if the method can't work with these rows."""
+        ...
+
+    def for_training(self, trainer: CorrectedTrainer, stage: Stage, trusted_share: float) -> Any:
+        """The dataset that a stage trains on."""
+        ...
+
+    def for_inference(self, trainer: StageTrainer, items: Items, part: Part) -> Any:
+        """This process's share of the rows that hold such items."""
+        ...
+
+    def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
+        """Labels as given, or another column's values, of such items."""
+        ...
+
+    def fingerprint(self) -> str | None:
+        """Identifies labels, flags and number of rows; `None` where they can't be known."""
+        ...
+
+
+def training_data(dataset: Any, args: GLCConfig, num_labels: int | None, method: type[Method]) -> TrainingData:
+    """The rows of a `train_dataset`, checked."""
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        return StreamData(dataset, args)
+    if not isinstance(dataset, datasets.Dataset):
+        raise TypeError(
+            f"train_dataset is a {type(dataset).__name__}; GLCTrainer reads labels and flags from a "
+            "`datasets.Dataset` (or a `datasets.IterableDataset`). `Dataset.from_list(rows)` and "
+            "`Dataset.from_generator(…)` make one."
+        )
+    return MapData(dataset, args, num_labels, method)
+
+
+class MapData:
+    """A `datasets.Dataset`: row numbers over the user's own dataset."""
+
+    def __init__(self, dataset: datasets.Dataset, args: GLCConfig, num_labels: int | None, method: type[Method]) -> None:
+        self.args = args
+        self.rows = LabelledRows(
+            dataset,
+            args.label_column,
+            args.trusted_column,
+            num_labels,
+            method.name,
+            needs_flags=method.needs_trusted,
+        )
+        self.label_column = self.rows.label_column
+
+    def check(self, method: Method) -> None:
+        """See [`TrainingData`]."""
+        check_items(method, self.rows.count("trusted"), self.rows.count("untrusted"), self.args.trusted_column)
+
+    def _parts(self, stage: Stage) -> tuple[np.ndarray, np.ndarray]:
+        return self.rows.split(self.rows.rows_with(stage.items), stage.held_out, self.args.seed)
+
+    def for_training(self, trainer: CorrectedTrainer, stage: Stage, trusted_share: float) -> FlaggedRows:
+        """See [`TrainingData`]."""
+        rows = self._parts(stage)[0]
+        if stage.items == "all" and trusted_share > 0.0:
+            rows = self.rows.upsampled(trusted_share, self.args.seed)
+            if len(rows) > self.rows.num_rows:
+                logger.info(
+                    f"Trusted rows are repeated to {trusted_share:.0%} of the last stage: {len(rows):,} rows an epoch "
+                    f"instead of {self.rows.num_rows:,} (trusted_share=0 turns this off)."
+                )
+        dataset = trainer._without_unused_columns(trainer.train_dataset)
+        return self.rows.view(rows, dataset, self.args.trusted_column)
+
+    def for_inference(self, trainer: StageTrainer, items: Items, part: Part) -> FlaggedRows:
+        """See [`TrainingData`]."""
+        rows = self.rows.rows_with(items)
+        if part != "all":
+            rows = np.intersect1d(rows, self._parts(trainer.stage)[0 if part == "trained" else 1])
+        rows = share_of_process(rows, trainer.accelerator.process_index, trainer.accelerator.num_processes)
+        dataset = trainer._without_unused_columns(trainer.train_dataset)
+        return self.rows.view(rows, dataset, self.args.trusted_column)
+
+    def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
+        """See [`TrainingData`]."""
+        return self.rows.item_labels(items, column)
+
+    def fingerprint(self) -> str:
+        """See [`TrainingData`]."""
+        return self.rows.fingerprint()
+
+
+class StreamData:
+    """An `IterableDataset`: filtered on the fly by the flag that each example carries."""
+
+    def __init__(self, dataset: Any, args: GLCConfig) -> None:
+        self.dataset = dataset
+        self.args = args
+        columns = getattr(dataset, "column_names", None)
+        if columns is not None and args.trusted_column not in columns:
+            raise ValueError(
+                f"the stream has no column {args.trusted_column!r} (it has {', '.join(columns)}): the flag must be in the "
+                "stream. `mark_trusted` adds it, and `GLCConfig(trusted_column=…)` names another."
+            )
+        self.label_column = find_label_column(dataset, args.label_column) if columns is not None else "labels"
+
+    def check(self, method: Method) -> None:
+        """See [`TrainingData`]."""
+        if method.needs_row_numbers:
+            raise ValueError(f"method {method.name!r} needs row numbers, which a stream has not: use a `Dataset`.")
+        if method.upsamples_trusted and self.args.trusted_share > 0.0:
+            logger.warning(
+                "a stream is read as it comes: trusted_share is not reached by repeating rows. Repeat the trusted "
+                "examples in the stream itself if they are rare, or set trusted_share=0 to silence this."
+            )
+
+    def _filtered(self, items: Items) -> Any:
+        if items == "all":
+            return self.dataset
+        wanted = items == "trusted"
+        column = self.args.trusted_column
+        return self.dataset.filter(lambda flag: np.any(np.asarray(flag, dtype=bool) == wanted), input_columns=[column])
+
+    def for_training(self, trainer: CorrectedTrainer, stage: Stage, trusted_share: float) -> Any:
+        """See [`TrainingData`]."""
+        return self._filtered(stage.items)
+
+    def for_inference(self, trainer: StageTrainer, items: Items, part: Part) -> Any:
+        """See [`TrainingData`]."""
+        if part != "all":
+            raise ValueError("rows can't be held out of a stream: use a `Dataset`, or a setting that holds none out.")
+        return self._filtered(items)
+
+    def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
+        """See [`TrainingData`]."""
+        name = column or self.label_column
+        found = [np.atleast_1d(row[name]) for row in self._filtered(items).select_columns([name])]
+        labels = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+        return labels[labels != -100]
+
+    def fingerprint(self) -> None:
+        """See [`TrainingData`]."""
+        return

@@ -1,0 +1,129 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""One pass of a trained stage over rows, shared out among the processes: what estimation is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from glc_hf.methods.base import IGNORED, Items
+from glc_hf.methods.between import Inferred
+from glc_hf.training.corrected import CorrectedTrainer, logits_of
+from glc_hf.training.rows import ROW_KEY
+
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from glc_hf.training.data import TrainingData
+    from glc_hf.training.stage import StageTrainer
+
+
+def share_of_process(rows: np.ndarray, process: int, processes: int) -> np.ndarray:
+    """This process's rows. Every process gets equally many, so that none waits for another; rows that only fill up
+    come as −1−row and are dropped again after inference."""
+    share = math.ceil(len(rows) / processes)
+    places = np.arange(process * share, (process + 1) * share)
+    chosen = rows[places % len(rows)]
+    return np.where(places < len(rows), chosen, -1 - chosen)
+
+
+def infer(trainer: CorrectedTrainer, dataset: Any, items: Items) -> Iterator[Inferred]:
+    """
+    Runs a trainer's model over a dataset of flagged rows in evaluation mode, batch by batch.
+
+    Args:
+        trainer (`CorrectedTrainer`): Its model, device, precision and collator are used.
+        dataset: [`FlaggedRows`], or a stream that carries its flags.
+        items (`str`): The labels to keep; the others, and -100, are left out of what is yielded.
+    """
+    args = trainer.args
+    streamed = isinstance(dataset, torch.utils.data.IterableDataset)
+    loader = torch.utils.data.DataLoader(
+        dataset,
+        batch_size=args.eval_batch_size,
+        collate_fn=trainer._get_collator_with_removed_columns(trainer.data_collator, "Estimation"),
+        num_workers=0 if streamed else args.dataloader_num_workers,
+        pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
+    )
+    processes, process = trainer.accelerator.num_processes, trainer.accelerator.process_index
+    model = trainer.model
+    was_training = model.training
+    model.eval()
+    try:
+        for number, batch in enumerate(loader):
+            # A stream can't be divided beforehand: every process reads it, and works on every n-th batch.
+            if streamed and processes > 1 and number % processes != process:
+                continue
+            yield _infer_batch(trainer, model, batch, items)
+    finally:
+        model.train(was_training)
+
+
+def _infer_batch(trainer: CorrectedTrainer, model: torch.nn.Module, batch: dict[str, Any], items: Items) -> Inferred:
+    labels, rows = batch.pop(trainer._label_name), batch.pop(ROW_KEY, None)
+    trusted = batch.pop(trainer.args.trusted_column, None)
+    # FSDP's hooks don't run under inference mode.
+    no_grad = torch.no_grad if trainer.is_fsdp_enabled else torch.inference_mode
+    with no_grad():
+        logits = logits_of(model(**trainer._prepare_inputs(batch)))
+        kept = labels != IGNORED
+        if trusted is None:
+            trusted = torch.zeros_like(kept)
+        if items != "all":
+            kept &= trusted if items == "trusted" else ~trusted
+        if rows is None:
+            rows = torch.full((len(labels),), -1)
+        else:
+            kept &= (rows >= 0).view(-1, *[1] * (labels.dim() - 1))
+        places = torch.zeros_like(labels) if labels.dim() == 1 else torch.arange(labels.shape[1]).expand(labels.shape)
+        kept_logits = logits[kept.to(logits.device)].float().cpu()
+    rows = rows.view(-1, *[1] * (labels.dim() - 1)).expand(labels.shape)
+    return Inferred(kept_logits, labels[kept], trusted[kept], rows[kept], places[kept])
+
+
+class BetweenStages:
+    """The trained earlier stages and the rows, as [`glc_hf.methods.between.Between`] promises them to a method."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        stages: list[StageTrainer],
+        accelerator: Accelerator,
+        num_labels: int,
+        label_names: list[str] | None,
+    ) -> None:
+        self.data = data
+        self.stages = stages
+        self.accelerator = accelerator
+        self.num_labels = num_labels
+        self.label_names = label_names
+
+    def infer(
+        self, stage: int, items: Items, part: Literal["all", "trained", "held_out"] = "all"
+    ) -> Iterator[Inferred]:
+        """See [`glc_hf.methods.between.Between.infer`]."""
+        trainer = self.stages[stage]
+        yield from infer(trainer, self.data.for_inference(trainer, items, part), items)
+
+    def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See [`glc_hf.methods.between.Between.sum_over_processes`]."""
+        if self.accelerator.num_processes == 1:
+            return tensor
+        return self.accelerator.reduce(tensor.to(self.accelerator.device), reduction="sum").cpu()
+
+    def gather_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See [`glc_hf.methods.between.Between.gather_over_processes`]."""
+        if self.accelerator.num_processes == 1:
+            return tensor
+        from accelerate.utils import gather_object
+
+        return torch.cat(gather_object([tensor]))
+
+    def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
+        """See [`glc_hf.methods.between.Between.item_labels`]."""
+        return self.data.item_labels(items, column)

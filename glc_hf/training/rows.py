@@ -1,0 +1,168 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+The training set as the stages see it: labels and flags read once from Arrow, rows chosen and repeated by number.
+
+No row is copied and no image decoded: a stage is a list of row numbers over the user's own dataset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from glc_hf.corruption.columns import Column, find_label_column, read_flags, read_integers, read_labels
+from glc_hf.corruption.counter import random_words
+from glc_hf.methods.base import IGNORED, Items
+
+
+ROW_KEY = "__row__"
+
+
+class LabelledRows:
+    """
+    Labels and flags of a training set, one entry an item (a row, or a token of a row).
+
+    Args:
+        dataset (`datasets.Dataset`): The training set with its flag column.
+        label_column (`str`, *optional*): The labels' column; found by itself when it has a usual name.
+        trusted_column (`str`): The flags' column.
+        num_labels (`int`, *optional*): K, to check the labels against.
+        needs_flags (`bool`): Whether a missing flag column is an error.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        label_column: str | None,
+        trusted_column: str,
+        num_labels: int | None,
+        method: str,
+        needs_flags: bool = True,
+    ) -> None:
+        self.dataset = dataset
+        self.num_rows = len(dataset)
+        self.label_column = find_label_column(dataset, label_column)
+        self.labels = read_labels(dataset, self.label_column, num_labels)
+        if not needs_flags and trusted_column not in dataset.column_names:
+            self.flags = Column(np.zeros(self.num_rows, dtype=bool), None)
+        else:
+            self.flags = read_flags(dataset, trusted_column, method=method)
+        if self.flags.offsets is not None and not _same_lengths(self.flags, self.labels):
+            raise ValueError(
+                f"the flags in {trusted_column!r} are lists, but not of the lengths of the labels in "
+                f"{self.label_column!r}: one flag belongs to each label (special tokens, labelled -100, take False)."
+            )
+        offsets = self.labels.offsets
+        lengths = np.diff(offsets) if offsets is not None else np.ones(self.num_rows, dtype=np.int64)
+        self._row_of_item = np.repeat(np.arange(self.num_rows), lengths)
+        self._trusted_item = (
+            self.flags.values if self.flags.offsets is not None else np.repeat(self.flags.values, lengths)
+        )
+        self._counted = self.labels.values != IGNORED
+
+    def _chosen(self, items: Items) -> np.ndarray:
+        if items == "all":
+            return self._counted
+        return self._counted & (self._trusted_item if items == "trusted" else ~self._trusted_item)
+
+    def count(self, items: Items) -> int:
+        """How many labels are of that kind; -100 does not count."""
+        return int(self._chosen(items).sum())
+
+    def rows_with(self, items: Items) -> np.ndarray:
+        """The numbers of the rows that hold at least one such label, ascending."""
+        return np.unique(self._row_of_item[self._chosen(items)])
+
+    def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
+        """The labels of those items as given, or the values of another column for them."""
+        labels = self.labels if column is None else read_integers(self.dataset, column)
+        if column is not None and not _same_lengths(labels, self.labels):
+            raise ValueError(f"column {column!r} has no label for each label of {self.label_column!r}.")
+        return labels.values[self._chosen(items)]
+
+    def upsampled(self, share: float, seed: int) -> np.ndarray:
+        """All row numbers, those with trusted labels repeated until they make up `share` of the list. The repetitions
+        beyond whole rounds are the rows with the smallest random words, so they depend on `seed` and the rows alone."""
+        rows = np.arange(self.num_rows)
+        trusted = self.rows_with("trusted")
+        others = self.num_rows - len(trusted)
+        wanted = round(share * others / (1.0 - share))
+        if len(trusted) == 0 or wanted <= len(trusted):
+            return rows
+        rounds, rest = divmod(wanted - len(trusted), len(trusted))
+        order = np.argsort(random_words("upsample", seed, trusted), kind="stable")
+        return np.concatenate([rows, np.tile(trusted, rounds), trusted[np.sort(order[:rest])]])
+
+    def split(self, rows: np.ndarray, held_out: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Parts row numbers into (kept, held out), at least one each where there are two."""
+        if held_out <= 0.0 or len(rows) < 2:
+            return rows, rows[:0]
+        number = min(max(1, round(held_out * len(rows))), len(rows) - 1)
+        order = np.argsort(random_words("hold out", seed, rows), kind="stable")
+        chosen = np.zeros(len(rows), dtype=bool)
+        chosen[order[:number]] = True
+        return rows[~chosen], rows[chosen]
+
+    def fingerprint(self) -> str:
+        """Changes when a label, a flag or the number of rows does."""
+        digest = hashlib.blake2b(digest_size=16)
+        for column in (self.labels, self.flags):
+            digest.update(np.ascontiguousarray(column.values).astype(np.int64).tobytes())
+            digest.update(b"rows" if column.offsets is None else np.ascontiguousarray(column.offsets).tobytes())
+        return digest.hexdigest()
+
+    def view(self, rows: np.ndarray, dataset: Any, trusted_column: str) -> FlaggedRows:
+        """The chosen rows as a map-style dataset; `dataset` may have lost columns that the model does not take."""
+        return FlaggedRows(dataset, rows, self.flags, trusted_column)
+
+
+class FlaggedRows(torch.utils.data.Dataset):
+    """
+    Rows of a dataset by number, each with its flag and its row number attached, whatever transform made its columns.
+
+    Args:
+        dataset: Any map-style dataset; `__getitems__` is used where it has one.
+        rows (`np.ndarray`): Row numbers, repeated ones allowed. A negative number −1−i stands for row i as padding.
+        flags (`Column`, *optional*): The flags to attach.
+        trusted_column (`str`): The key of the flag in each item.
+    """
+
+    def __init__(self, dataset: Any, rows: np.ndarray, flags: Column | None, trusted_column: str) -> None:
+        self.dataset = dataset
+        self.rows = rows
+        self.flags = flags
+        self.trusted_column = trusted_column
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        return self.__getitems__([place])[0]
+
+    def __getitems__(self, places: Sequence[int]) -> list[dict[str, Any]]:
+        numbers = self.rows[np.asarray(places, dtype=np.int64)]
+        rows = np.where(numbers < 0, -1 - numbers, numbers).tolist()
+        if hasattr(self.dataset, "__getitems__"):
+            items = self.dataset.__getitems__(rows)
+        else:
+            items = [self.dataset[row] for row in rows]
+        return [self._with_flag(item, row, int(number)) for item, row, number in zip(items, rows, numbers)]
+
+    def _with_flag(self, item: Any, row: int, number: int) -> dict[str, Any]:
+        item = dict(item)
+        item[ROW_KEY] = number
+        if self.flags is not None:
+            offsets = self.flags.offsets
+            flag = self.flags.values[row] if offsets is None else self.flags.values[offsets[row] : offsets[row + 1]]
+            item[self.trusted_column] = flag
+        return item
+
+
+def _same_lengths(first: Column, second: Column) -> bool:
+    if first.offsets is None or second.offsets is None:
+        return first.offsets is None and second.offsets is None and len(first.values) == len(second.values)
+    return np.array_equal(np.diff(first.offsets), np.diff(second.offsets))

@@ -1,0 +1,219 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+What a run leaves in its output folder so that it can go on after a crash.
+
+    output_dir/
+      run_state/initial.safetensors        the weights every stage starts from   } removed when the run is complete
+      run_state/stage1.safetensors         a finished stage's weights            }
+      run_state/between.json, …            what was estimated between the stages
+      stage1/checkpoint-N/                 the Trainer's own checkpoints, with glc_run.json
+      checkpoint-N/                        the last stage's, with glc_run.json and corruption_matrix.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
+
+from glc_hf.corruption.matrix import MATRIX_FILE, CorruptionMatrix
+
+
+if TYPE_CHECKING:
+    from glc_hf.methods.base import Method
+
+logger = logging.get_logger(__name__)
+
+RECORD_FILE = "glc_run.json"
+_STATE_FOLDER = "run_state"
+_MEANING = {
+    "method": "the method",
+    "seed": "the seed",
+    "num_labels": "the number of classes",
+    "data": "the training data (labels, flags or number of rows)",
+}
+
+
+def write_record(folder: str | Path, record: Mapping[str, Any]) -> None:
+    """Writes what a checkpoint belongs to."""
+    _write_whole(Path(folder) / RECORD_FILE, json.dumps(dict(record), indent=2))
+
+
+def check_record(folder: str | Path, record: Mapping[str, Any]) -> None:
+    """Raises if a checkpoint belongs to another run, naming what differs."""
+    try:
+        found = json.loads((Path(folder) / RECORD_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ValueError(
+            f"{folder} has no readable {RECORD_FILE}: it is no checkpoint of a GLCTrainer, and can't be resumed."
+        ) from None
+    differing = [
+        f"{meaning} was {found.get(key)!r} and is now {record[key]!r}"
+        for key, meaning in _MEANING.items()
+        if found.get(key) != record[key]
+    ]
+    if differing:
+        raise ValueError(
+            f"can't resume from {folder}: {'; '.join(differing)}. Start afresh with another output_dir (or without "
+            "resume_from_checkpoint), or restore what changed."
+        )
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """Where a run goes on: a checkpoint of the last stage (`stage` 0) or of earlier stage `stage`; `checkpoint` is
+    `None` where the stages before are complete and the next one has not saved yet."""
+
+    run: RunFolder
+    stage: int
+    checkpoint: str | None
+
+
+class RunFolder:
+    """The output folder of one run, as above. Only the main process writes; all may read after a barrier."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.state = self.path / _STATE_FOLDER
+
+    # ------------------------------------------------------------------ weights
+    def save_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> None:
+        """Keeps weights under a name (`"initial"`, `"stage1"`), whole or not at all."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        target = self.state / f"{name}.safetensors"
+        scratch = target.with_suffix(".tmp")
+        # Clones part what shares memory (tied weights), which the format can't hold.
+        save_file({key: value.detach().cpu().contiguous().clone() for key, value in weights.items()}, scratch)
+        os.replace(scratch, target)
+
+    def load_weights(self, name: str) -> dict[str, torch.Tensor] | None:
+        """The weights kept under a name, if they are there."""
+        file = self.state / f"{name}.safetensors"
+        return load_file(file) if file.is_file() else None
+
+    # ------------------------------------------------------------------ between the stages
+    def save_between(self, method: Method, record: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
+        """Keeps what the method estimated, and the earlier stages' logs."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        tensors = {key: value.detach().cpu().contiguous() for key, value in method.state().items()}
+        if tensors:
+            save_file(tensors, self.state / "between.safetensors")
+        if method.matrix is not None:
+            method.matrix.save_pretrained(self.state)
+        content = {"record": dict(record), "history": history, "has_matrix": method.matrix is not None}
+        # Last, and in one step: it says that the rest is there.
+        _write_whole(self.state / "between.json", json.dumps(content))
+
+    def load_between(self, method: Method, record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        """Gives the method back what it had estimated; returns the earlier stages' logs, `None` if nothing is there."""
+        file = self.state / "between.json"
+        if not file.is_file():
+            return None
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if any(content["record"].get(key) != record[key] for key in _MEANING):
+            return None
+        if content["has_matrix"]:
+            method.matrix = CorruptionMatrix.from_pretrained(self.state)
+        tensors = self.state / "between.safetensors"
+        if tensors.is_file():
+            method.load_state(load_file(tensors))
+        return content["history"]
+
+    def start_afresh(self) -> None:
+        """Forgets what an earlier run in this folder had estimated."""
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def finish(self) -> None:
+        """Removes the kept weights of a complete run; the estimate stays."""
+        for file in self.state.glob("*.safetensors"):
+            if file.name not in ("between.safetensors", MATRIX_FILE):
+                file.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------------ where to go on
+    def find_resume_point(self, num_earlier_stages: int, processes: int) -> ResumePoint | None:
+        """The furthest complete checkpoint of any stage, or the stage after the last finished one."""
+        checkpoint = last_complete_checkpoint(self.path, processes)
+        if checkpoint is not None:
+            return ResumePoint(self, 0, checkpoint)
+        if (self.state / "between.json").is_file():
+            return ResumePoint(self, 0, None)
+        for stage in range(num_earlier_stages, 0, -1):
+            checkpoint = last_complete_checkpoint(self.path / f"stage{stage}", processes)
+            if checkpoint is not None or (self.state / f"stage{stage - 1}.safetensors").is_file():
+                return ResumePoint(self, stage, checkpoint)
+        return None
+
+
+def resume_point_at(path: str, processes: int) -> ResumePoint:
+    """The resume point that a path given by the user means: a checkpoint of either stage."""
+    checkpoint = Path(path)
+    if not checkpoint.is_dir():
+        raise FileNotFoundError(f"there is no checkpoint at {path}.")
+    found = last_complete_checkpoint(checkpoint.parent, processes, at_most=checkpoint.name)
+    if found is None:
+        raise ValueError(f"the checkpoint {path} was cut short, and there is no complete one before it.")
+    stage = re.fullmatch(r"stage(\d+)", checkpoint.parent.name)
+    if stage:
+        return ResumePoint(RunFolder(checkpoint.parent.parent), int(stage[1]), found)
+    return ResumePoint(RunFolder(checkpoint.parent), 0, found)
+
+
+def last_complete_checkpoint(folder: str | Path, processes: int, at_most: str | None = None) -> str | None:
+    """The newest checkpoint that was written to its end; a warning tells of newer ones that were not."""
+    numbered = sorted(
+        (int(name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")), name)
+        for name in (os.listdir(folder) if os.path.isdir(folder) else ())
+        if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", name)
+    )
+    if at_most is not None:
+        numbered = [entry for entry in numbered if entry[0] <= int(at_most.rsplit("-", 1)[1])]
+    for _, name in reversed(numbered):
+        problem = _what_is_missing(Path(folder) / name, processes)
+        if problem is None:
+            return os.path.join(folder, name)
+        logger.warning(f"checkpoint {name} in {folder} was cut short ({problem}); trying the one before it.")
+    return None
+
+
+def _what_is_missing(checkpoint: Path, processes: int) -> str | None:
+    for name in ("trainer_state.json", RECORD_FILE):
+        try:
+            json.loads((checkpoint / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return f"{name} is missing or incomplete"
+    rng = ["rng_state.pth"] if processes == 1 else [f"rng_state_{rank}.pth" for rank in range(processes)]
+    for name in rng:
+        if not (checkpoint / name).is_file():
+            return f"{name} is missing"
+    if not any(checkpoint.glob("*.safetensors")) and not any(checkpoint.glob("pytorch_model*")):
+        return "the weights are missing"
+    for file in checkpoint.iterdir():
+        # Both formats tell a cut file from a whole one by their ends, without being loaded.
+        if file.suffix in (".pt", ".pth") and not zipfile.is_zipfile(file):
+            return f"{file.name} is incomplete"
+        if file.suffix == ".safetensors":
+            try:
+                with safe_open(file, framework="pt"):
+                    pass
+            except (OSError, SafetensorError):
+                return f"{file.name} is incomplete"
+    return None
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Writes a file in one step: a reader sees the old one or the new one, never half of it."""
+    scratch = path.with_suffix(path.suffix + ".tmp")
+    scratch.write_text(text, encoding="utf-8")
+    os.replace(scratch, path)

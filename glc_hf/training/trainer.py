@@ -1,0 +1,369 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""GLCTrainer: every stage of a method behind one `train()`."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, set_seed
+from transformers.trainer_utils import TrainOutput
+from transformers.utils import logging
+
+from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.methods import get_method
+from glc_hf.methods.base import Batch, Method
+from glc_hf.training.checks import check_arguments, check_devices, check_matrix, check_model
+from glc_hf.training.config import GLCConfig
+from glc_hf.training.corrected import CorrectedTrainer
+from glc_hf.training.data import TrainingData, training_data
+from glc_hf.training.freeze import freeze_parameters
+from glc_hf.training.inference import BetweenStages
+from glc_hf.training.labels import label_names_of
+from glc_hf.training.runs import (
+    ResumePoint,
+    RunFolder,
+    check_record,
+    resume_point_at,
+)
+from glc_hf.training.stage import StageTrainer, max_steps_for, name_progress_bar
+from glc_hf.version import __version__
+
+
+logger = logging.get_logger(__name__)
+
+
+class GLCTrainer(CorrectedTrainer):
+    """
+    A `Trainer` whose model ignores label noise, by the method that `args.method` names.
+
+    With the default method, Gold Loss Correction, `train()` does what the paper describes: stage 1 trains on the
+    untrusted rows, the corruption matrix is estimated from the trusted ones, and stage 2 trains a model from the same
+    initial weights on all rows with the corrected loss. This object is the trainer of the last stage; earlier stages
+    run in trainers of their own.
+
+    Args:
+        model, args, data_collator, train_dataset, eval_dataset, processing_class, model_init, compute_metrics,
+        callbacks, optimizer_cls_and_kwargs, preprocess_logits_for_metrics:
+            As in `Trainer`. `args` is a [`GLCConfig`], and `train_dataset` has the boolean column
+            `args.trusted_column`. `compute_metrics` defaults to accuracy.
+        corruption_matrix ([`CorruptionMatrix`], *optional*):
+            A known matrix: it is used as it is, and no first stage is trained.
+
+    After `train()`, `corruption_matrix` holds the matrix that was used, `save_model` writes it beside the weights, and
+    the model is a plain one that `from_pretrained` and `pipeline` load without this library.
+    """
+
+    _tag_names = ["glc_hf", "label-noise"]  # noqa: RUF012  (the name Trainer looks for)
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        args: GLCConfig | None = None,
+        data_collator: Callable | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        model_init: Callable | None = None,
+        compute_loss_func: Callable | None = None,
+        compute_metrics: Callable | None = None,
+        callbacks: list | None = None,
+        optimizers: tuple = (None, None),
+        optimizer_cls_and_kwargs: tuple | None = None,
+        preprocess_logits_for_metrics: Callable | None = None,
+        corruption_matrix: CorruptionMatrix | None = None,
+    ) -> None:
+        args = check_arguments(args, optimizers, compute_loss_func)
+        method_class = get_method(args.method)
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=data_collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            model_init=model_init,
+            compute_metrics=compute_metrics,
+            callbacks=callbacks,
+            optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+            preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+        )
+        check_devices(args)
+        self.num_labels = check_model(self.model)
+        self._given_matrix = check_matrix(corruption_matrix, self.num_labels)
+        self.training_data: TrainingData | None = None
+        self.label_names_of_classes: list[str] | None = None
+        self.method: Method | None = None
+        self._stage_history: list[dict[str, Any]] = []
+        if train_dataset is not None:
+            self.training_data = training_data(train_dataset, args, self.num_labels, method_class)
+            self.label_names_of_classes = label_names_of(train_dataset, self.training_data.label_column, self.model)
+            self._make_method()
+        self.add_callback(_StageHistory(self))
+
+    # ------------------------------------------------------------------ what it found
+    @property
+    def corruption_matrix(self) -> CorruptionMatrix | None:
+        """The matrix given, or estimated by `train()`; `None` before that and for methods that use none."""
+        return self.method.matrix if self.method is not None else self._given_matrix
+
+    @property
+    def num_stages(self) -> int:
+        """How many trainings `train()` runs."""
+        return len(self.method.earlier_stages()) + 1
+
+    def _make_method(self) -> Method:
+        if self.num_labels is None:
+            raise ValueError(
+                "the number of classes can't be read off the model: give it a `config.num_labels` (or `num_classes`)."
+            )
+        given = self._given_matrix
+        if given is not None and given.label_names is None and self.label_names_of_classes is not None:
+            given = given.with_names(self.label_names_of_classes)
+        self.method = get_method(self.args.method)(self.args, self.num_labels, given)
+        self.training_data.check(self.method)
+        return self.method
+
+    # ------------------------------------------------------------------ the last stage
+    @property
+    def stage_name(self) -> str:  # type: ignore[override]
+        """The stage in messages and on the progress bar."""
+        return f"stage {self.num_stages} of {self.num_stages} ({self.args.method})"
+
+    @property
+    def stage_items(self) -> str:  # type: ignore[override]
+        """The labels that carry loss in the last stage."""
+        return self.method.last_stage().items
+
+    def _training_data(self) -> Any:
+        share = self.args.trusted_share if self.method.upsamples_trusted else 0.0
+        return self.training_data.for_training(self, self.method.last_stage(), share)
+
+    def _item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return self.method.item_losses(logits, batch)
+
+    def _item_weights(self, model: torch.nn.Module, inputs: dict, batch: Batch) -> torch.Tensor | None:
+        return self.method.item_weights(self, model, inputs, batch)
+
+    # ------------------------------------------------------------------ all stages
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
+        """
+        Runs every stage of the method.
+
+        Args:
+            resume_from_checkpoint (`bool` or `str`, *optional*):
+                `True` goes on from the furthest complete checkpoint of any stage in `output_dir` (and starts from the
+                beginning, with a warning, where there is none); a path may be a checkpoint of either stage.
+            trial, ignore_keys_for_eval: As in `Trainer.train`.
+
+        Returns:
+            `TrainOutput`: Of the last stage; its metrics hold the earlier stages' too, as `stage1_…`.
+        """
+        if self.training_data is None:
+            raise ValueError("training needs a train_dataset.")
+        if trial is not None:
+            self._hp_search_setup(trial)
+        self.run_dir = self._get_output_dir(trial)
+        model_init = self._start_from_initial_weights(trial)
+        method = self._make_method()
+        point = self._find_resume_point(resume_from_checkpoint)
+        run = point.run if point is not None else RunFolder(self.run_dir)
+        if point is None or point.checkpoint is None or point.stage > 0:
+            self._restore_or_keep_initial_weights(run, resuming=point is not None)
+        checkpoint = self._run_earlier_stages(method, run, point, ignore_keys_for_eval)
+        max_steps = self.args.max_steps
+        try:
+            self.model_init = None  # the weights are in place; `Trainer.train` would draw new ones
+            self.args.max_steps = max_steps_for(self, method.last_stage())
+            name_progress_bar(self)
+            logger.info(f"***** {self.stage_name} *****")
+            set_seed(self.args.seed)
+            output = super().train(checkpoint, trial, ignore_keys_for_eval)
+        finally:
+            self.model_init, self.args.max_steps = model_init, max_steps
+        if self.args.should_save:
+            run.finish()
+        return TrainOutput(output.global_step, output.training_loss, {**self.stage_metrics(), **output.metrics})
+
+    def _start_from_initial_weights(self, trial: Any) -> Callable | None:
+        """A plain, unprepared model to start every stage from, and no optimizer; returns `model_init`."""
+        if self.model_init is not None:
+            set_seed(self.args.seed)
+            self.model = self.call_model_init(trial)
+            if self.place_model_on_device:
+                self._move_model_to_device(self.model, self.args.device)
+        else:
+            self.model = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        self.model_wrapped = self.model
+        self.optimizer = self.lr_scheduler = None
+        self.accelerator.free_memory()
+        freeze_parameters(self.model, self.args.freeze)
+        return self.model_init
+
+    def _run_earlier_stages(
+        self, method: Method, run: RunFolder, point: ResumePoint | None, ignore_keys: list[str] | None
+    ) -> str | None:
+        """Trains what comes before the last stage and lets the method estimate; returns the last stage's checkpoint."""
+        stages = method.earlier_stages()
+        self._stage_history = []
+        if point is not None and point.stage == 0:
+            history = run.load_between(method, self.run_record())
+            if point.checkpoint is not None and history is None and (Path(point.checkpoint) / "corruption_matrix.json").exists():
+                method.matrix = CorruptionMatrix.from_pretrained(point.checkpoint)
+                history = []
+            if history is not None or not stages:
+                self._stage_history = history or []
+                self._continue_if_asked(method, run)
+                return point.checkpoint
+        trainers: list[StageTrainer] = []
+        for number, stage in enumerate(stages, start=1):
+            trainer = StageTrainer(self, number, stage, self._model_for(stage, trainers))
+            trainers.append(trainer)
+            finished = run.load_weights(f"stage{number}") if point is not None else None
+            if finished is not None:
+                trainer.model.load_state_dict(finished)
+                continue
+            logger.info(f"***** {trainer.stage_name} *****")
+            set_seed(self.args.seed)
+            start = point.checkpoint if point is not None and point.stage == number else None
+            trainer.train(resume_from_checkpoint=start, ignore_keys_for_eval=ignore_keys)
+            self._evaluate_stage(trainer, ignore_keys)
+            self._stage_history += trainer.state.log_history
+            if self._keeps_state:
+                weights = trainer.accelerator.get_state_dict(trainer.model)
+                if self.args.should_save:
+                    run.save_weights(f"stage{number}", weights)
+                self.accelerator.wait_for_everyone()
+        method.between(
+            BetweenStages(
+                self.training_data, trainers, self.accelerator, self.num_labels, self.label_names_of_classes
+            )
+        )
+        self._warn_about_matrix(method.matrix)
+        if trainers and method.last_stage().start == "previous":
+            self.model.load_state_dict(trainers[-1].accelerator.get_state_dict(trainers[-1].model))
+        if self._keeps_state:
+            if self.args.should_save:
+                run.save_between(method, self.run_record(), self._stage_history)
+            self.accelerator.wait_for_everyone()
+        for trainer in trainers:
+            trainer.accelerator.free_memory()
+        trainers.clear()
+        gc.collect()
+        return None
+
+    def _model_for(self, stage: Any, trainers: list[StageTrainer]) -> torch.nn.Module:
+        model = copy.deepcopy(self.model)
+        if stage.start == "previous" and trainers:
+            model.load_state_dict(trainers[-1].accelerator.get_state_dict(trainers[-1].model))
+        return model
+
+    def _continue_if_asked(self, method: Method, run: RunFolder) -> None:
+        """After a crash just before the last stage's first checkpoint, takes the stage's weights from the run folder."""
+        stages = method.earlier_stages()
+        if stages and method.last_stage().start == "previous":
+            weights = run.load_weights(f"stage{len(stages)}")
+            if weights is not None:
+                self.model.load_state_dict(weights)
+
+    def _evaluate_stage(self, trainer: StageTrainer, ignore_keys: list[str] | None) -> None:
+        if trainer.eval_dataset is None or not self.args.evaluate_stages:
+            return
+        step = trainer.state.global_step
+        done = any(
+            entry.get("step") == step and f"{trainer.prefix}_eval_loss" in entry for entry in trainer.state.log_history
+        )
+        if not done or self.args.load_best_model_at_end:
+            trainer.evaluate(ignore_keys=ignore_keys)
+
+    def stage_metrics(self) -> dict[str, float]:
+        """The last value of everything the earlier stages logged, under their prefix."""
+        metrics: dict[str, float] = {}
+        for entry in self._stage_history:
+            metrics.update({name: value for name, value in entry.items() if name.startswith("stage")})
+        return metrics
+
+    def _warn_about_matrix(self, matrix: CorruptionMatrix | None) -> None:
+        if matrix is None:
+            return
+        pairs = matrix.indistinguishable_classes()
+        if pairs:
+            named = ", ".join(f"{matrix.name_of(i)}/{matrix.name_of(j)}" for i, j in pairs[:5])
+            more = f" and {len(pairs) - 5} more pairs" if len(pairs) > 5 else ""
+            logger.warning(
+                f"the corruption matrix is close to singular: the noisy labels of {named}{more} look alike, so only "
+                "trusted rows can part these classes. More trusted rows of them, or a longer stage 1, may help."
+            )
+
+    # ------------------------------------------------------------------ going on after a crash
+    @property
+    def _keeps_state(self) -> bool:
+        return self.args.save_strategy != "no"
+
+    def run_record(self) -> dict[str, Any]:
+        """What a checkpoint of this run belongs to; resuming needs the same."""
+        return {
+            "glc_hf": __version__,
+            "method": self.args.method,
+            "seed": self.args.seed,
+            "num_labels": self.num_labels,
+            "data": self.training_data.fingerprint() if self.training_data is not None else None,
+        }
+
+    def _find_resume_point(self, resume: str | bool | None) -> ResumePoint | None:
+        if not resume:
+            if self._keeps_state and self.args.should_save:
+                RunFolder(self.run_dir).start_afresh()
+            self.accelerator.wait_for_everyone()
+            return None
+        processes = self.accelerator.num_processes
+        if isinstance(resume, (str, os.PathLike)):
+            point = resume_point_at(str(resume), processes)
+        else:
+            point = RunFolder(self.run_dir).find_resume_point(len(self.method.earlier_stages()), processes)
+        if point is None:
+            logger.warning(f"there is no checkpoint to resume from in {self.run_dir}; starting from the beginning.")
+        elif point.checkpoint is not None:
+            check_record(point.checkpoint, self.run_record())
+        return point
+
+    def _restore_or_keep_initial_weights(self, run: RunFolder, resuming: bool) -> None:
+        if not self._keeps_state:
+            return
+        weights = run.load_weights("initial") if resuming else None
+        if weights is not None:
+            self.model.load_state_dict(weights)
+        elif self.args.should_save and self.num_stages > 1:
+            run.save_weights("initial", self.model.state_dict())
+        self.accelerator.wait_for_everyone()
+
+    # ------------------------------------------------------------------ saving
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """Weights and processing class as `Trainer`, the matrix beside them, and the arguments as JSON."""
+        super()._save(output_dir, state_dict)
+        folder = output_dir if output_dir is not None else self.args.output_dir
+        if self.args.should_save and self.corruption_matrix is not None:
+            self.corruption_matrix.save_pretrained(folder)
+
+
+class _StageHistory(TrainerCallback):
+    """Puts the earlier stages' logs in front of the last stage's, so that its saved state tells of all of them."""
+
+    def __init__(self, trainer: GLCTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state is self.trainer.state and not any(
+            name.startswith("stage1_") for entry in state.log_history for name in entry
+        ):
+            state.log_history[:0] = self.trainer._stage_history

@@ -1,0 +1,31 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""No network, one thread, and tiny models made from configs."""
+
+from __future__ import annotations
+
+import os
+
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real datasets, laid out as on the Hub; tests that need it skip where it is not there."""
+    folder = Path(os.environ.get("GLC_HF_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("no real data here: set GLC_HF_DATA to a folder of datasets laid out as on the Hub")
+    return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)

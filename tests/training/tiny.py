@@ -1,0 +1,103 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Tiny networks and datasets for the training tests: real classes of the libraries, random weights, no download."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import ClassLabel, Dataset, Features, Sequence, Value
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    set_seed,
+)
+
+from glc_hf import CorruptionMatrix, GLCConfig, corrupt_labels, mark_trusted
+
+
+VOCABULARY = 40
+
+
+def bert_config(num_labels: int = 3, **overrides: Any) -> BertConfig:
+    settings: dict[str, Any] = dict(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=16,
+        num_labels=num_labels,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    return BertConfig(**{**settings, **overrides})
+
+
+def bert(num_labels: int = 3, seed: int = 0, **overrides: Any) -> BertForSequenceClassification:
+    set_seed(seed)
+    return BertForSequenceClassification(bert_config(num_labels, **overrides))
+
+
+def token_bert(num_labels: int = 3, seed: int = 0) -> BertForTokenClassification:
+    set_seed(seed)
+    return BertForTokenClassification(bert_config(num_labels))
+
+
+def text_rows(rows: int = 240, num_labels: int = 3, length: int = 6, seed: int = 0, trusted: float | None = 0.2) -> Dataset:
+    """Each class has words of its own among common ones: learnable within a few steps."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(num_labels, size=rows)
+    words = rng.integers(num_labels * 4, VOCABULARY, size=(rows, length))
+    for row, label in enumerate(labels):
+        words[row, rng.choice(length, size=3, replace=False)] = label * 4 + rng.integers(1, 4, size=3)
+    dataset = Dataset.from_dict(
+        {"input_ids": words.tolist(), "attention_mask": np.ones_like(words).tolist(), "label": labels.tolist()},
+        features=Features(
+            {
+                "input_ids": Sequence(Value("int64")),
+                "attention_mask": Sequence(Value("int64")),
+                "label": ClassLabel(names=[f"class {i}" for i in range(num_labels)]),
+            }
+        ),
+    )
+    return mark_trusted(dataset, fraction=trusted, seed=seed) if trusted is not None else dataset
+
+
+def noisy_text_rows(rows: int = 240, num_labels: int = 3, strength: float = 0.6, seed: int = 0, trusted: float = 0.2) -> Dataset:
+    clean = text_rows(rows, num_labels, seed=seed, trusted=trusted)
+    return corrupt_labels(clean, CorruptionMatrix.flip(num_labels, strength, seed=seed), seed=seed)
+
+
+def token_rows(rows: int = 60, num_labels: int = 3, seed: int = 0) -> Dataset:
+    """Rows of unequal length; the label of a token is its word modulo the number of classes, -100 at both ends."""
+    rng = np.random.default_rng(seed)
+    ids = [rng.integers(1, VOCABULARY, size=rng.integers(4, 9)).tolist() for _ in range(rows)]
+    labels = [[-100, *[word % num_labels for word in row[1:-1]], -100] for row in ids]
+    return Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids], "labels": labels})
+
+
+def config(folder: Any, **settings: Any) -> GLCConfig:
+    defaults: dict[str, Any] = dict(
+        output_dir=str(folder),
+        per_device_train_batch_size=16,
+        per_device_eval_batch_size=64,
+        max_steps=4,
+        learning_rate=1e-2,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        logging_steps=1,
+    )
+    return GLCConfig(**{**defaults, **settings})
+
+
+def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def same_weights(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
