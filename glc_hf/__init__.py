@@ -25,7 +25,7 @@ _HOME_OF = {
     "weak_labels": "glc_hf.corruption.noise",
 }
 
-__all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOME_OF, "__version__"]
 
 if TYPE_CHECKING:
     from glc_hf.correction.estimate import estimate_corruption_matrix as estimate_corruption_matrix

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 
@@ -10,6 +11,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,14 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
+def _one_thread() -> Iterator[None]:
+    import datasets  # noqa: F401
     import torch
+    import transformers.trainer  # noqa: F401
 
     torch.set_num_threads(1)
+    # Every Trainer collects garbage at its start: leave out the modules, which stay.
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -60,7 +60,7 @@ def corrected_cross_entropy(
     >>> from glc_hf import CorruptionMatrix, corrected_cross_entropy
     >>> logits = torch.tensor([[2.0, 0.0, 0.0]])
     >>> corrected_cross_entropy(logits, torch.tensor([1]), CorruptionMatrix.uniform(3, 0.5))
-    tensor(1.5713)
+    tensor(1.5145)
     ```
     """
     if torch.compiler.is_compiling():
@@ -190,8 +190,8 @@ def _set_ignored_apart(
         first = int(((labels < 0) | (labels >= num_labels)).nonzero()[0])
         place = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(first), shape))
         raise ValueError(
-            f"labels[{place}] is {int(labels[first])}; with {num_labels} classes labels must lie in 0…{num_labels - 1}, "
-            f"or be {ignore_index} to be ignored."
+            f"labels[{place}] is {int(labels[first])}; with {num_labels} classes a label lies in 0…{num_labels - 1}, "
+            f"or is {ignore_index} to be ignored."
         )
     return labels, ignored, len(labels) - int(ignored.sum())
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The corruption matrix as the loss reads it: checked once, transposed, in the dtype and on the device of the logits."""
+"""The corruption matrix as the loss reads it: checked once, transposed, in the logits' dtype and on their device."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def transposed(
             remembered.prepared[device, dtype] = found
     if len(found.rows) != num_labels:
         raise ValueError(
-            f"the corruption matrix has {len(found.rows)} classes and the logits have {num_labels}: the last dimension "
-            "of the logits must be the classes of the matrix."
+            f"the corruption matrix has {len(found.rows)} classes and the logits have {num_labels}: the last "
+            "dimension of the logits must be the classes of the matrix."
         )
     return found
 
@@ -105,19 +105,22 @@ def _forget(key: int, gone: object) -> None:
 def _prepare(matrix: CorruptionMatrix | Tensor, dtype: torch.dtype, device: torch.device) -> TransposedMatrix:
     if isinstance(matrix, Tensor):
         _check_tensor(matrix)
-        turned = matrix.detach().T
+        straight = matrix.detach()
     else:
-        # A copy: torch has no read-only tensors.
-        turned = torch.from_numpy(np.array(matrix.probs.T, order="C"))
-    rows = turned.to(device=device, dtype=dtype, memory_format=torch.contiguous_format, copy=True)
-    too_small = turned.is_floating_point() and bool(
-        ((turned > 0) & (turned < torch.finfo(dtype).smallest_normal)).any()
-    )
+        straight = torch.from_numpy(np.array(matrix.probs))  # a copy: torch has no read-only tensors
+    rows = _turned(straight, dtype, device)
+    nonzero = int(straight.count_nonzero())
+    too_small = int((rows >= torch.finfo(dtype).smallest_normal).count_nonzero()) < nonzero
     return TransposedMatrix(
         rows=rows,
-        exact_rows=turned.to(device=device, dtype=torch.float64, copy=True) if too_small else None,
-        is_identity=bool((turned.diagonal() == 1).all()) and int(turned.count_nonzero()) == len(turned),
+        exact_rows=_turned(straight, torch.float64, device) if too_small else None,
+        is_identity=nonzero == len(straight) and bool((straight.diagonal() == 1).all()),
     )
+
+
+def _turned(straight: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # Cast first: torch transposes block by block only within one dtype.
+    return straight.to(device=device, dtype=dtype).T.clone(memory_format=torch.contiguous_format)
 
 
 def _check_tensor(matrix: Tensor) -> None:

@@ -12,8 +12,10 @@ from datasets.features.features import cast_to_python_objects
 from datasets.formatting import PythonFormatter
 from datasets.table import cast_array_to_feature
 
-from glc_hf.corruption.columns import class_names, parse_integers, require_column
+from glc_hf.corruption.column_checks import class_names, require_column
+from glc_hf.corruption.columns import parse_integers
 from glc_hf.corruption.rows import RowIndex
+from glc_hf.corruption.stored_column import is_list
 
 
 class Batch(Protocol):
@@ -73,8 +75,12 @@ class TableBatch(_Batch):
         feature = self.features.get(name) if self.features is not None else None
         if feature is None:
             return column
-        chunks = [cast_array_to_feature(chunk, feature) for chunk in column.chunks]
-        return pa.chunked_array(chunks, type=Features({name: feature}).arrow_schema.field(0).type)
+        arrow_type = Features({name: feature}).arrow_schema.field(0).type
+        value_type = column.type.value_type if is_list(column.type) else column.type
+        if pa.types.is_integer(value_type) or pa.types.is_boolean(value_type):
+            # Not by way of the feature: `ClassLabel` objects to -100 and to labels out of range without naming a row.
+            return column.cast(arrow_type)
+        return pa.chunked_array([cast_array_to_feature(chunk, feature) for chunk in column.chunks], type=arrow_type)
 
     def examples(self, names: list[str] | None = None) -> list[dict[str, Any]]:
         """See [`Batch`]."""

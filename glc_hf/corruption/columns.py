@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from glc_hf.corruption.rows import RowIndex, chunks, places_of
+from glc_hf.corruption.column_checks import (
+    check_labels,
+    class_names,
+    refuse_duplicates,
+    refuse_missing,
+    require_column,
+    require_flags,
+)
+from glc_hf.corruption.rows import RowIndex, places_of
 from glc_hf.corruption.stored_column import StoredColumn, is_list
 
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# Labels that the loss leaves out: special tokens, and all but the first token of a word.
-IGNORED_LABEL = -100
 _USUAL_LABEL_COLUMNS = ("labels", "label", "label_ids")
 
 
@@ -63,7 +69,7 @@ def read_flags(dataset: Dataset, trusted_column: str, method: str | None = None)
     require_flags(dataset.column_names, trusted_column, method)
     stored, rows = stored_flags(dataset, trusted_column)
     column, missing = _as_seen(stored, rows)
-    _refuse_missing(missing, trusted_column, _namer(column))
+    refuse_missing(missing, trusted_column, _namer(column))
     return column
 
 
@@ -71,7 +77,7 @@ def read_integers(dataset: Dataset, column_name: str) -> Column:
     """Any column of integers, or of lists of integers, none missing."""
     stored, rows = stored_integers(dataset, column_name)
     column, missing = _as_seen(stored, rows)
-    _refuse_missing(missing, column_name, _namer(column))
+    refuse_missing(missing, column_name, _namer(column))
     return column
 
 
@@ -84,7 +90,7 @@ def read_index(dataset: Dataset, index_column: str | None) -> RowIndex:
         raise ValueError(f"index_column {index_column!r} holds lists; it must hold one unique integer a row.")
     # Beyond the signed 64-bit range numbers wrap round, one to one, which serves as well.
     values = column.values.astype(np.int64, copy=False)
-    _refuse_duplicates(values, index_column)
+    refuse_duplicates(values, index_column)
     return RowIndex(values=values, column=index_column)
 
 
@@ -116,7 +122,8 @@ def stored_rows(dataset: Dataset) -> np.ndarray | None:
     """The stored row of each row that the user sees, int64; `None` where they are the same."""
     if dataset._indices is None:
         return None
-    return dataset._indices.column(0).to_numpy().astype(np.int64, copy=False)
+    rows = dataset._indices.column(0).to_numpy()
+    return rows.view(np.int64) if rows.dtype == np.uint64 else rows.astype(np.int64)
 
 
 def stored_integers(dataset: Dataset, name: str) -> tuple[StoredColumn, np.ndarray | None]:
@@ -136,11 +143,11 @@ def parse_integers(
     column: pa.ChunkedArray, name: str, index: RowIndex, rows: np.ndarray | None = None
 ) -> StoredColumn:
     """Arrow to numpy, or an error that shows the first value which is no integer."""
-    column = _typed_if_empty(column, pa.int64())
+    column = typed_if_empty(column, pa.int64())
     value_type = column.type.value_type if is_list(column.type) else column.type
     if not pa.types.is_integer(value_type):
         raise ValueError(
-            f"column {name!r} holds {column.type}, first {_first_value(column, index, rows)}; classes are integers. "
+            f"column {name!r} holds {column.type}{_first_value(column, index, rows)}; classes are integers. "
             f"For names use `dataset.class_encode_column({name!r})`, else "
             f'`dataset.cast_column({name!r}, Value("int64"))`.'
         )
@@ -149,90 +156,14 @@ def parse_integers(
 
 def parse_flags(column: pa.ChunkedArray, name: str, index: RowIndex, rows: np.ndarray | None = None) -> StoredColumn:
     """Arrow to numpy, or an error that shows the first value which is no boolean."""
-    column = _typed_if_empty(column, pa.bool_())
+    column = typed_if_empty(column, pa.bool_())
     value_type = column.type.value_type if is_list(column.type) else column.type
     if not pa.types.is_boolean(value_type):
         raise ValueError(
-            f"column {name!r} holds {column.type}, first {_first_value(column, index, rows)}; trusted flags are "
+            f"column {name!r} holds {column.type}{_first_value(column, index, rows)}; trusted flags are "
             f'booleans. Cast it with `dataset.cast_column({name!r}, Value("bool"))`, or let `mark_trusted` make it.'
         )
     return StoredColumn.from_arrow(column)
-
-
-# ---------------------------------------------------------------------- checks
-def require_column(names: list[str], name: str, argument: str) -> None:
-    """An error where a column is not there."""
-    if name not in names:
-        raise ValueError(f"there is no {argument} {name!r}; the columns are {', '.join(map(str, names))}.")
-
-
-def require_flags(names: list[str], trusted_column: str, method: str | None = None) -> None:
-    """An error where the flags are not there."""
-    if trusted_column in names:
-        return
-    who = f"method {method!r} needs to know which rows are trusted, but " if method else ""
-    raise ValueError(
-        f"{who}there is no column {trusted_column!r}; the columns are {', '.join(map(str, names))}. Make it with "
-        "`mark_trusted(dataset, fraction=…)` or `merge_trusted(trusted, untrusted)`, or name your own boolean column "
-        "with trusted_column=" + ("." if method else " (trusted_column=None: no row is trusted).")
-    )
-
-
-def check_labels(
-    values: np.ndarray,
-    missing: np.ndarray | None,
-    num_labels: int | None,
-    in_lists: bool,
-    column: str,
-    name: Callable[[int], str],
-) -> None:
-    """An error that names the first label which is no class."""
-    bad = values < 0
-    if num_labels is not None:
-        bad |= values >= num_labels
-    if in_lists:
-        bad &= values != IGNORED_LABEL
-    if missing is not None:
-        bad |= missing
-    if not bad.any():
-        return
-    first = int(np.argmax(bad))
-    value = None if missing is not None and missing[first] else int(values[first])
-    classes = f"0…{num_labels - 1}" if num_labels is not None else "0 or more"
-    ignored = f", or {IGNORED_LABEL} for a token without label" if in_lists else ""
-    raise ValueError(
-        f"label {value} in column {column!r}, {name(first)}, is no class: classes are {classes}{ignored}. Drop such "
-        "rows with `dataset.filter`."
-    )
-
-
-def check_num_labels(feature: Any, num_labels: int, column: str, source: str) -> None:
-    """An error where the column's own classes are of another number than K."""
-    names = class_names(feature)
-    if names is not None and len(names) != num_labels:
-        raise ValueError(f"{source} has {num_labels} classes, column {column!r} has {len(names)}.")
-
-
-def class_names(feature: Any) -> list[str] | None:
-    """The names of a `ClassLabel` feature, or of a list of them."""
-    while hasattr(feature, "feature"):
-        feature = feature.feature
-    return list(feature.names) if getattr(feature, "_type", None) == "ClassLabel" else None
-
-
-def check_same_lengths(label_lengths: np.ndarray | None, flag_lengths: np.ndarray | None, name: Any) -> None:
-    """An error where flags are lists but not one for each label; `name(row)` names a row."""
-    if flag_lengths is None:
-        return
-    if label_lengths is None:
-        raise ValueError("the trusted flags are lists, but a row has one label: one flag a row is needed.")
-    wrong = label_lengths != flag_lengths
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ValueError(
-            f"{name(row)} has {label_lengths[row]} labels and {flag_lengths[row]} trusted flags; a list of flags has "
-            f"one for each label (False where the label is {IGNORED_LABEL})."
-        )
 
 
 # ---------------------------------------------------------------------- helpers
@@ -252,22 +183,17 @@ def _as_seen(stored: StoredColumn, rows: np.ndarray | None) -> tuple[Column, np.
     return Column(values[places], offsets), missing[places] if missing is not None else None
 
 
-def _refuse_missing(missing: np.ndarray | None, column: str, name: Callable[[int], str]) -> None:
-    if missing is not None and missing.any():
-        raise ValueError(f"column {column!r} has no value (None) in {name(int(np.argmax(missing)))}.")
-
-
 def _namer(column: Column) -> Callable[[int], str]:
     def name(value: int) -> str:
-        for chunk in chunks(len(column.offsets) - 1, None, column.offsets) if column.offsets is not None else ():
-            if value < chunk.span.stop:
-                return chunk.name(value - chunk.span.start, RowIndex())
-        return RowIndex().name(value)
+        if column.offsets is None:
+            return RowIndex().name(value)
+        row = int(np.searchsorted(column.offsets, value, side="right")) - 1
+        return f"{RowIndex().name(row)}, token {value - int(column.offsets[row])}"
 
     return name
 
 
-def _typed_if_empty(column: pa.ChunkedArray, value_type: pa.DataType) -> pa.ChunkedArray:
+def typed_if_empty(column: pa.ChunkedArray, value_type: pa.DataType) -> pa.ChunkedArray:
     """Batches with nothing but empty lists (or nothing at all) have no type of their own; a null label has none."""
     if is_list(column.type) and pa.types.is_null(column.type.value_type):
         return column.cast(pa.list_(value_type))
@@ -276,29 +202,6 @@ def _typed_if_empty(column: pa.ChunkedArray, value_type: pa.DataType) -> pa.Chun
 
 def _first_value(column: pa.ChunkedArray, index: RowIndex, rows: np.ndarray | None) -> str:
     if len(column) == 0 or (rows is not None and len(rows) == 0):
-        return "none"
+        return ""
     value = repr(column[0 if rows is None else int(rows[0])].as_py())
-    return f"{index.name(0)}: {value if len(value) <= 60 else value[:57] + '…'}"
-
-
-def _refuse_duplicates(values: np.ndarray, column: str) -> None:
-    if len(values) < 2:
-        return
-    low, high = int(values.min()), int(values.max())
-    if high - low < 8 * len(values):  # as far as a table of bytes is no larger than the column
-        seen = np.zeros(high - low + 1, dtype=bool)
-        seen[values - low] = True
-        unique = np.count_nonzero(seen) == len(values)
-    else:
-        ordered = np.sort(values)
-        unique = bool((ordered[1:] != ordered[:-1]).all())
-    if unique:
-        return
-    order = np.argsort(values, kind="stable")
-    repeated = order[1:][values[order][1:] == values[order][:-1]]
-    second = int(repeated.min())
-    first = int(np.argmax(values == values[second]))
-    raise ValueError(
-        f"index_column {column!r} must be unique, but rows {first} and {second} both have {values[second]}: their noise "
-        "would be the same."
-    )
+    return f", first {index.name(0)}: {value if len(value) <= 60 else value[:57] + '…'}"

@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glc_hf.corruption.counter import uniform_bits
+from glc_hf.corruption.matrix_checks import (
+    check_names,
+    check_num_labels,
+    check_probs,
+    check_strength,
+    group_of_each_class,
+    to_float64,
+)
 
 
 if TYPE_CHECKING:
@@ -21,7 +29,6 @@ MATRIX_TENSOR_FILE = "corruption_matrix.safetensors"
 # Up to this many classes the numbers stand in the JSON itself, where a person can read them.
 MAX_CLASSES_IN_JSON = 2000
 _FORMAT_VERSION = 1
-_ROW_SUM_TOLERANCE = 1e-5
 
 
 class CorruptionMatrix:
@@ -47,26 +54,29 @@ class CorruptionMatrix:
     """
 
     def __init__(self, probs: Any, label_names: Sequence[str] | None = None) -> None:
-        if hasattr(probs, "detach"):  # a torch tensor, perhaps bfloat16 or on another device
-            probs = probs.detach().cpu().double().numpy()
-        probs = np.array(probs, dtype=np.float64, copy=True)
-        _check_probs(probs)
-        probs /= probs.sum(axis=1, keepdims=True)
+        if label_names is None and isinstance(probs, CorruptionMatrix):
+            label_names = probs.label_names
+        probs = to_float64(probs)
+        check_probs(probs)
+        sums = probs.sum(axis=1, keepdims=True)
+        # Rows that sum to one but for rounding stay as they are: dividing again would move their last bits, and a
+        # matrix read from its own file would not equal itself.
+        probs /= np.where(np.abs(sums - 1) <= len(probs) * np.finfo(np.float64).eps, 1.0, sums)
         probs.flags.writeable = False
         self._probs = probs
-        self._label_names = _check_names(label_names, len(probs))
+        self._label_names = check_names(label_names, len(probs))
 
     # ------------------------------------------------------------------ families of the paper
     @classmethod
     def identity(cls, num_labels: int, label_names: Sequence[str] | None = None) -> CorruptionMatrix:
         """No noise: every label is right."""
-        return cls(np.eye(_check_num_labels(num_labels)), label_names)
+        return cls(np.eye(check_num_labels(num_labels)), label_names)
 
     @classmethod
     def uniform(cls, num_labels: int, strength: float, label_names: Sequence[str] | None = None) -> CorruptionMatrix:
         """(1 − strength)·I + strength/K: with probability `strength` the label is drawn from all K classes, the
         right one included."""
-        num_labels, strength = _check_num_labels(num_labels), _check_strength(strength)
+        num_labels, strength = check_num_labels(num_labels), check_strength(strength)
         return cls((1 - strength) * np.eye(num_labels) + strength / num_labels, label_names)
 
     @classmethod
@@ -75,7 +85,7 @@ class CorruptionMatrix:
     ) -> CorruptionMatrix:
         """With probability `strength` class i becomes one fixed other class t(i). The targets depend on `seed` alone,
         so they are the same for every strength, and they are no permutation: several classes may flip into one."""
-        num_labels, strength = _check_num_labels(num_labels), _check_strength(strength)
+        num_labels, strength = check_num_labels(num_labels), check_strength(strength)
         if num_labels < 2:
             raise ValueError("flip noise needs at least 2 classes: with 1 there is no other class to flip to.")
         classes = np.arange(num_labels)
@@ -99,9 +109,9 @@ class CorruptionMatrix:
                 (`[[0, 1], [2, 3]]`).
             strength (`float`): Probability, in [0, 1], that a label leaves its class.
         """
-        strength = _check_strength(strength)
-        group_of = _group_of_each_class(groups)
-        num_labels = _check_num_labels(len(group_of))
+        strength = check_strength(strength)
+        group_of = group_of_each_class(groups)
+        num_labels = check_num_labels(len(group_of))
         same = np.equal.outer(group_of, group_of) & ~np.eye(num_labels, dtype=bool)
         others = same.sum(axis=1)
         stay = np.where(others > 0, 1 - strength, 1.0)
@@ -137,7 +147,9 @@ class CorruptionMatrix:
         """Mean over rows of the total variation distance, ½ Σ_j |C[i, j] − D[i, j]|: 0 equal, 1 disjoint."""
         probs = getattr(other, "probs", other)
         if np.shape(probs) != self._probs.shape:
-            raise ValueError(f"can't compare a matrix of {self.num_labels} classes with one of shape {np.shape(probs)}.")
+            raise ValueError(
+                f"can't compare a matrix of {self.num_labels} classes with one of shape {np.shape(probs)}."
+            )
         return float(0.5 * np.abs(self._probs - probs).sum(axis=1).mean())
 
     def indistinguishable_classes(self, threshold: float = 0.05) -> list[tuple[int, int]]:
@@ -162,6 +174,9 @@ class CorruptionMatrix:
 
     def __hash__(self) -> int:
         return hash((self._probs.tobytes(), self._label_names))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._probs, self._label_names)  # by the constructor: arrays are pickled as writeable
 
     def __repr__(self) -> str:
         mean_noise = float(self.noise_rates.mean())
@@ -222,66 +237,6 @@ class CorruptionMatrix:
         from glc_hf.corruption.plot import plot_matrix
 
         return plot_matrix(self, title)
-
-
-def _check_probs(probs: np.ndarray) -> None:
-    if probs.ndim != 2 or probs.shape[0] != probs.shape[1] or probs.shape[0] == 0:
-        raise ValueError(f"a corruption matrix is square, (K, K); this one has shape {probs.shape}.")
-    for problem, bad in (
-        ("has an entry that is NaN or infinite", ~np.isfinite(probs).all(axis=1)),
-        ("has a negative entry", (probs < 0).any(axis=1)),
-    ):
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise ValueError(f"row {row} of the corruption matrix {problem}: {_shorten(probs[row])}.")
-    sums = probs.sum(axis=1)
-    off = np.abs(sums - 1) > _ROW_SUM_TOLERANCE
-    if off.any():
-        row = int(np.argmax(off))
-        raise ValueError(
-            f"row {row} of the corruption matrix sums to {sums[row]:.6g}, not 1. Row i holds "
-            "p(noisy label | true label = i); divide each row by its sum (and check that it is not transposed)."
-        )
-
-
-def _shorten(row: np.ndarray) -> str:
-    return np.array2string(row, threshold=8, edgeitems=3, precision=4)
-
-
-def _check_names(label_names: Sequence[str] | None, num_labels: int) -> tuple[str, ...] | None:
-    if label_names is None:
-        return None
-    names = tuple(str(name) for name in label_names)
-    if len(names) != num_labels:
-        raise ValueError(f"{len(names)} label names for a corruption matrix of {num_labels} classes.")
-    return names
-
-
-def _check_num_labels(num_labels: int) -> int:
-    if int(num_labels) != num_labels or num_labels < 1:
-        raise ValueError(f"num_labels must be a whole number of at least 1, got {num_labels!r}.")
-    return int(num_labels)
-
-
-def _check_strength(strength: float) -> float:
-    if not 0.0 <= strength <= 1.0:  # NaN fails here too
-        raise ValueError(f"corruption strength must lie in [0, 1], got {strength!r}.")
-    return float(strength)
-
-
-def _group_of_each_class(groups: Sequence[Any]) -> np.ndarray:
-    groups = list(groups)
-    if not any(isinstance(group, (list, tuple, set, np.ndarray)) for group in groups):
-        return np.unique(np.asarray(groups), return_inverse=True)[1]
-    classes = [int(member) for group in groups for member in group]
-    if sorted(classes) != list(range(len(classes))):
-        raise ValueError(
-            f"the groups must hold each class 0…{len(classes) - 1} exactly once; they hold {sorted(classes)}."
-        )
-    group_of = np.empty(len(classes), dtype=np.int64)
-    for number, group in enumerate(groups):
-        group_of[[int(member) for member in group]] = number
-    return group_of
 
 
 def _find_file(path_or_repo_id: str | Path, name: str, hub_kwargs: dict[str, Any]) -> Path:

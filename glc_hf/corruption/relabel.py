@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Noise written over the labels of untrusted rows: the walk that is the same for a dataset and for a batch of a stream."""
+"""Noise written over the labels of untrusted rows: the walk shared by datasets and batches of streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from glc_hf.corruption.columns import IGNORED_LABEL, check_labels, check_num_labels, check_same_lengths
+from glc_hf.corruption.column_checks import (
+    IGNORED_LABEL,
+    check_labels,
+    check_num_labels,
+    check_same_lengths,
+    refuse_missing,
+)
 from glc_hf.corruption.rows import Chunk, RowIndex, chunks, places_of
 from glc_hf.corruption.sampling import Noise
 from glc_hf.corruption.stored_column import StoredColumn
@@ -55,7 +61,7 @@ def relabel(
     noise.begin(num_rows, _num_values(labels, rows, num_rows), labels.offsets is not None)
     for chunk in chunks(num_rows, rows, labels.offsets, noise.chunk_size, noise.rows_only):
         known = noise.num_labels is not None
-        noise.prepare(chunk, examples)
+        prepared = noise.prepare(chunk, examples)
         if not known:
             _check_classes(labels, noise, feature, names.label)
         stored = slice(chunk.start, chunk.stop) if rows is None else rows[chunk.start : chunk.stop]
@@ -71,7 +77,7 @@ def relabel(
             wanted = wanted & ~ignored
             true = np.where(ignored, 0, values)
         row_index = chunk.spread(index.of(chunk.start, chunk.stop))
-        noisy = noise.draw(true, row_index, chunk.position, wanted, name)
+        noisy = noise.draw(prepared, true, row_index, chunk.position, wanted, name)
         labels.values[chunk.places] = np.where(wanted, noisy, values)
 
 
@@ -83,20 +89,15 @@ def _untrusted(
         return np.ones(chunk.span.stop - chunk.span.start, dtype=bool)
     _refuse_missing_rows(flags, stored, chunk, column, index)
     if flags.offsets is None:
-        check_missing = flags.missing[stored] if flags.missing is not None else None
-        _refuse_missing_flag(check_missing, column, lambda row: index.name(chunk.start + row))
+        missing = flags.missing[stored] if flags.missing is not None else None
+        refuse_missing(missing, column, lambda row: index.name(chunk.start + row))
         return chunk.spread(~flags.values[stored])
     numbers = np.arange(stored.start, stored.stop) if isinstance(stored, slice) else stored
     places, lengths = places_of(flags.offsets, numbers)
     check_same_lengths(chunk.lengths, lengths, lambda row: index.name(chunk.start + row))
     missing = flags.missing[places] if flags.missing is not None else None
-    _refuse_missing_flag(missing, column, partial(chunk.name, index=index))
+    refuse_missing(missing, column, partial(chunk.name, index=index))
     return ~flags.values[places]
-
-
-def _refuse_missing_flag(missing: np.ndarray | None, column: str | None, name: Callable[[int], str]) -> None:
-    if missing is not None and missing.any():
-        raise ValueError(f"column {column!r} has no flag (None) in {name(int(np.argmax(missing)))}.")
 
 
 def _refuse_missing_rows(
@@ -113,7 +114,7 @@ def _check_classes(labels: StoredColumn, noise: Noise, feature: Any, column: str
     if noise.num_labels - 1 > largest:
         raise ValueError(
             f"column {column!r} holds {labels.values.dtype}, which ends at {largest}, but {noise.source} has "
-            f"{noise.num_labels} classes: `dataset.cast_column({column!r}, Value(\"int64\"))` first."
+            f'{noise.num_labels} classes: `dataset.cast_column({column!r}, Value("int64"))` first.'
         )
 
 

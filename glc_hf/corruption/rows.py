@@ -18,12 +18,12 @@ class RowIndex:
     The integer that a row's randomness depends on: its position, or the value of the index column.
 
     Args:
-        first (`int`): The position of row 0, where positions count.
+        first (`int`, *optional*, defaults to 0): The position of row 0; `None` where nobody knows it.
         values (`np.ndarray` of int64, *optional*): The index column's values instead.
         column (`str`, *optional*): Its name, for messages.
     """
 
-    def __init__(self, first: int = 0, values: np.ndarray | None = None, column: str | None = None) -> None:
+    def __init__(self, first: int | None = 0, values: np.ndarray | None = None, column: str | None = None) -> None:
         self._first = first
         self._values = values
         self._column = column
@@ -36,9 +36,10 @@ class RowIndex:
 
     def name(self, row: int) -> str:
         """What messages call the row."""
-        if self._values is not None:
-            return f"row {row} ({self._column}={self._values[row]})"
-        return f"row {self._first + row}"
+        if self._values is None:
+            return f"row {self._first + row}"
+        value = f"{self._column}={self._values[row]}"
+        return f"the row with {value}" if self._first is None else f"row {self._first + row} ({value})"
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -75,12 +76,12 @@ class StoredColumn:
             value_type = pa.bool_()
         if self.offsets is None:
             edges = sorted({0, self.num_rows, *boundaries})
-            arrays = [_from_numpy(values, missing, slice(*edge), value_type) for edge in zip(edges, edges[1:])]
+            arrays = [_from_numpy(values, missing, slice(*edge), value_type) for edge in pairwise(edges)]
             return pa.chunked_array(arrays, type=value_type)
         # Lists keep their chunks: 32-bit offsets could not count the tokens of all of them at once.
         edges = sorted({*np.cumsum([0, *self.chunk_rows]).tolist(), *boundaries})
         list_type = _same_kind_of_list(self.arrow_type, value_type)
-        arrays = [self._lists(slice(*edge), values, missing, list_type) for edge in zip(edges, edges[1:])]
+        arrays = [self._lists(slice(*edge), values, missing, list_type) for edge in pairwise(edges)]
         return pa.chunked_array(arrays, type=list_type)
 
     def _lists(self, rows: slice, values: np.ndarray, missing: np.ndarray | None, list_type: pa.DataType) -> pa.Array:

@@ -2,15 +2,15 @@
 """
 New columns in an `IterableDataset`, computed as it is read.
 
-`IterableDataset.map(with_indices=True)` counts what passes by, whoever reads: after a shuffle, in one of two workers or
-on one of two nodes its indices are silently other ones. So row functions sit in an examples iterable of their own, which
-knows what they need:
+`IterableDataset.map(with_indices=True)` counts what passes by, whoever reads: after a shuffle, in one of two workers
+or on one of two nodes its indices are silently other ones. So row functions sit in an examples iterable of their own,
+which knows what they need:
 
 - With an index column they need nothing else, and shuffling, sharding and resharding go through to the source.
-- With positions the stream must come in order from its beginning, so it calls itself **one shard** and keeps its source
-  as it is. `datasets` then gives all of it to one worker of a `DataLoader`, gives each node every n-th row, and shuffles
-  within the buffer only, all of which leave each row with its own index. What can't be made right (a stream that was
-  shuffled before) is refused.
+- With positions the stream must come in order from its beginning, so it calls itself **one shard** and keeps its
+  source as it is. `datasets` then gives all of it to one worker of a `DataLoader`, gives each node every n-th row, and
+  shuffles within the buffer only, all of which leave each row with its own index. What can't be made right (a stream
+  that was shuffled before) is refused.
 
 Rows are seen before features are applied, so nothing is decoded but what a function asks for.
 """
@@ -20,7 +20,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +28,12 @@ from datasets import Features, IterableDataset
 from datasets.iterable_dataset import _BaseExamplesIterable
 
 from glc_hf.corruption.batches import Batch, ExamplesBatch, TableBatch
-from glc_hf.corruption.columns import require_column
+from glc_hf.corruption.column_checks import require_column
 from glc_hf.corruption.rows import RowIndex
 
 
 # Rows that are read ahead where the source gives Python objects, to compute more than one row at a time.
 _READ_AHEAD = 32
-IndexedBy = Literal["nothing", "position"] | str
 
 
 class RowFunction(Protocol):
@@ -159,7 +158,7 @@ class StreamRows(_BaseExamplesIterable):
     def _apply(self, batch: Batch, position: int) -> dict[str, pa.ChunkedArray]:
         batch.index = RowIndex(first=position)
         if self.index_column is not None:
-            batch.index = RowIndex(values=batch.index_values(self.index_column), column=self.index_column)
+            batch.index = RowIndex(None, batch.index_values(self.index_column), self.index_column)
         return self.function(batch)
 
     @property
@@ -237,8 +236,8 @@ class StreamRows(_BaseExamplesIterable):
 
 
 _WHY_IN_ORDER = (
-    "without index_column= a row's noise depends on its position, which only a reader in order can count. Give a column "
-    "of unique integers as index_column= to read it in any order."
+    "without index_column= a row's noise depends on its position, which only a reader in order can count. Give a "
+    "column of unique integers as index_column= to read it in any order."
 )
 
 

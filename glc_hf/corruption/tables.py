@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from glc_hf.corruption.columns import stored_rows
+from glc_hf.corruption.stored_column import is_list
 
 
 if TYPE_CHECKING:
@@ -117,7 +119,7 @@ def _part(data: Table, names: list[str]) -> Table:
     if not isinstance(data, ConcatenationTable):
         return part
     blocks = []
-    for (offset, length), row in zip(data._slices, part.blocks):
+    for (offset, length), row in zip(data._slices, part.blocks, strict=True):
         # A block without columns forgets its number of rows when it is pickled.
         row = [block for block in row if block.num_columns]
         if {name for block in row for name in block.column_names} != set(names):
@@ -142,5 +144,17 @@ def _with_format_of(source: Dataset, dataset: Dataset) -> Dataset:
 def _digest(columns: Iterable[pa.ChunkedArray]) -> str:
     from datasets.fingerprint import Hasher
 
-    buffers = (buffer for column in columns for chunk in column.chunks for buffer in chunk.buffers())
-    return Hasher.hash_bytes([buffer for buffer in buffers if buffer is not None])
+    return Hasher.hash_bytes([part for column in columns for chunk in column.chunks for part in _content(chunk)])
+
+
+def _content(array: pa.Array) -> Iterator[np.ndarray]:
+    """The values, not Arrow's buffers: what lies beyond their ends and under nulls is arbitrary."""
+    if array.null_count:
+        yield array.is_null().to_numpy(zero_copy_only=False)
+        array = array.drop_null()
+    if is_list(array.type):
+        yield pc.list_value_length(array).to_numpy()
+        array = array.flatten()
+        yield from _content(array)
+    else:
+        yield np.ascontiguousarray(array.to_numpy(zero_copy_only=False))

@@ -30,7 +30,8 @@ class Stage:
     One training from start to end. Two methods whose first stages are equal can share one training of it.
 
     Args:
-        items (`str`): The labels that carry loss: `"all"`, `"trusted"` or `"untrusted"` ones. Rows with none are left out.
+        items (`str`): The labels that carry loss: `"all"`, `"trusted"` or `"untrusted"` ones. Rows with none are left
+            out.
         min_updates (`int`, *optional*, defaults to 0): At least this many optimizer steps, so that few rows don't mean
             few steps.
         held_out (`float`, *optional*, defaults to 0.0): Share of these rows kept out of the training and given to the
@@ -47,12 +48,12 @@ class Stage:
 
 @dataclass
 class Batch:
-    """What a loss may look at: `labels` and `trusted` of one shape (rows, or rows × tokens), `rows` the dataset's row
-    numbers (`None` for streams)."""
+    """What a loss may look at: `labels` and `trusted` of one shape (rows, or rows × tokens), and for methods that need
+    them the items' numbers among all labels of the training set that are not -100, in that shape too."""
 
     labels: torch.Tensor
-    trusted: torch.Tensor | None
-    rows: torch.Tensor | None
+    trusted: torch.Tensor | None = None
+    items: torch.Tensor | None = None
 
 
 class Method:
@@ -63,8 +64,8 @@ class Method:
     needs_untrusted: ClassVar[bool] = True
     # Whether the last stage honours `GLCConfig.trusted_share`; baselines take the rows as they are.
     upsamples_trusted: ClassVar[bool] = False
-    # Whether per-row results (such as soft targets) are needed, which a stream without row numbers can't serve.
-    needs_row_numbers: ClassVar[bool] = False
+    # Whether items must be known by number (soft targets, say), which a stream can't serve.
+    needs_item_numbers: ClassVar[bool] = False
 
     def __init__(self, args: GLCConfig, num_labels: int, given_matrix: CorruptionMatrix | None = None) -> None:
         self.args = args
@@ -75,6 +76,9 @@ class Method:
 
     def check(self) -> None:
         """Raises for settings this method can't work with, before any training."""
+
+    def prepare_model(self, model: torch.nn.Module) -> None:
+        """Raises for models this method can't train, and sets up the others, before any training."""
 
     def earlier_stages(self) -> list[Stage]:
         """The stages before the last, in order; each is trained by a trainer of its own."""

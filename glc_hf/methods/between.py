@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -12,17 +12,18 @@ import torch
 from glc_hf.methods.base import Items
 
 
-class Inferred(NamedTuple):
-    """One batch of a stage's model on this process's share of the rows, flattened to items.
+Part = Literal["all", "trained", "held_out"]
 
-    `logits` (n, K) float32 on the CPU, `labels` (n,), `trusted` (n,) boolean, `rows` (n,) row numbers, `positions` (n,)
-    places within the row. Items labelled -100 are left out."""
+
+class Inferred(NamedTuple):
+    """One batch of a stage's model on this process's share of the rows, flattened to items; -100 is left out.
+
+    `logits` (n, K) float32 on the CPU, `labels` (n,), and `items` (n,): each item's number among all labels of the
+    training set that are not -100, in order (-1 in streams)."""
 
     logits: torch.Tensor
     labels: torch.Tensor
-    trusted: torch.Tensor
-    rows: torch.Tensor
-    positions: torch.Tensor
+    items: torch.Tensor
 
 
 class Between(Protocol):
@@ -32,22 +33,26 @@ class Between(Protocol):
     label_names: list[str] | None
 
     def infer(
-        self, stage: int, items: Items, part: Literal["all", "trained", "held_out"] = "all"
+        self, stage: int, items: Items, part: Part = "all", only: torch.Tensor | None = None
     ) -> Iterator[Inferred]:
         """Runs the model of an earlier stage (by its place in `earlier_stages()`) over the rows, in evaluation mode,
         once; each process gets its own share. `part` says which of the rows of that stage: those it was trained on,
-        those it held out, or all rows of the dataset whatever the stage saw."""
+        those it held out, or all rows of the dataset whatever the stage saw. `only` picks items by their numbers."""
         ...
 
     def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum of every process's tensor."""
         ...
 
-    def gather_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Every process's tensor, one below the other; the first dimensions may differ."""
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Every process's value, in the order of the processes."""
         ...
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """The labels of the chosen items as given (or another column's values for the same items), -100 left out, from
         the dataset alone."""
+        ...
+
+    def class_counts(self, items: Items) -> torch.Tensor:
+        """How many items of each class there are, by the labels as given: (K,) float64."""
         ...

@@ -24,18 +24,19 @@ def check_arguments(args: TrainingArguments | None, optimizers: tuple, compute_l
         )
     if any(part is not None for part in optimizers or ()):
         raise ValueError(
-            "`optimizers` can't be given to GLCTrainer: each stage needs a fresh optimizer and schedule. Pass the class "
-            "with `optimizer_cls_and_kwargs=(torch.optim.SGD, {'lr': 0.1})`, or use `optim` and `lr_scheduler_type`."
+            "`optimizers` can't be given to GLCTrainer: each stage needs a fresh optimizer and schedule. Pass the "
+            "class with `optimizer_cls_and_kwargs=(torch.optim.SGD, {'lr': 0.1})`, or use `optim` and "
+            "`lr_scheduler_type`."
         )
     if compute_loss_func is not None:
         raise ValueError(
-            "`compute_loss_func` would replace the corrected loss. Leave it out, or write a method of your own: a class "
-            "under `glc_hf.methods.base.register` with its `item_losses`."
+            "`compute_loss_func` would replace the corrected loss. Leave it out, or write a method of your own: a "
+            "class under `glc_hf.methods.base.register` with its `item_losses`."
         )
     if args.label_smoothing_factor:
         raise ValueError(
-            f"label_smoothing_factor={args.label_smoothing_factor} can't be combined with the correction, which already "
-            "models wrong labels. Leave it at 0."
+            f"label_smoothing_factor={args.label_smoothing_factor} can't be combined with the correction, which "
+            "already models wrong labels. Leave it at 0."
         )
     return args
 

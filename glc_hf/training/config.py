@@ -11,8 +11,8 @@ from transformers import TrainingArguments
 @dataclass
 class GLCConfig(TrainingArguments):
     r"""
-    Configuration of [`GLCTrainer`]: everything `TrainingArguments` has, with the same defaults, and the settings below.
-    Usable with `HfArgumentParser` and YAML.
+    Configuration of [`GLCTrainer`]: everything `TrainingArguments` has, with the same defaults, and the settings
+    below. Usable with `HfArgumentParser` and YAML.
 
     Args:
         > Parameters that say what is trained on
@@ -40,8 +40,8 @@ class GLCConfig(TrainingArguments):
         stage1_max_steps (`int`, *optional*): Steps of the earlier stages, if other than `max_steps`.
         stage1_learning_rate (`float`, *optional*): Learning rate of the earlier stages, if other than `learning_rate`.
         evaluate_stages (`bool`, *optional*, defaults to `True`):
-            Evaluate each earlier stage once at its end when there is an `eval_dataset`: the accuracy before correction,
-            reported with the prefix `stage1_`.
+            Evaluate each earlier stage once at its end when there is an `eval_dataset`: the accuracy before
+            correction, reported with the prefix `stage1_`.
 
         > Parameters that control the matrix and the last stage
 
@@ -52,16 +52,36 @@ class GLCConfig(TrainingArguments):
             Calibrate the first stage by one temperature on rows held out of it (5 % of them) before estimating.
         match_base_rates (`bool`, *optional*, defaults to `False`):
             Correct the estimate so that it explains the observed frequencies of the noisy labels.
-        base_rate_weight (`float`, *optional*, defaults to 1.0):
-            λ of that correction: how much the first estimate is held on to.
+        base_rate_weight (`float`, *optional*):
+            λ of that correction: how much the first estimate is held on to. By default ‖b‖² of the true base rates b,
+            which meets the observed frequencies half-way.
+        estimator (`str`, *optional*, defaults to `"gold"`):
+            `"gold"` as in the paper, or `"paired"`: where the trusted rows also carry the label that the noisy source
+            gave them, the matrix is counted directly and no first stage is needed.
+        noisy_label_column (`str`, *optional*): Column of those labels, for `estimator="paired"`.
         missing_classes (`str`, *optional*, defaults to `"average"`):
             Row of a class without trusted rows: `"average"` (the mean diagonal of the other rows, the rest spread
             evenly), `"identity"` or `"uniform"`. One warning lists such classes.
+
+        > Parameters of single methods
+
+        smoothing (`float`, *optional*, defaults to 0.01):
+            Weight of the uniform row in matrices that are counted (`confusion_matrix`, and `estimator="paired"`), so
+            that no entry is zero.
+        anchor_percentile (`float`, *optional*):
+            `forward` and `forward_gold`: a class is represented by the example whose probability of it is the highest
+            below this percentile; 100 is the plain maximum. By default 97, and 100 from 100 classes on.
+        distillation_lambda (`str`, *optional*, defaults to `"auto"`):
+            `distillation`: weight λ of the given label against the soft target. A number in [0, 1]; `"auto"`: by the
+            precisions of both, the more precise one counting more; `"paper_code"`: the other way round, as in the
+            authors' code.
     """
 
     method: str = field(default="glc", metadata={"help": "Name of the method, e.g. glc or no_correction."})
     trusted_column: str = field(default="trusted", metadata={"help": "Boolean column that marks trusted rows."})
-    label_column: str | None = field(default=None, metadata={"help": "Column of the labels; found by itself if usual."})
+    label_column: str | None = field(
+        default=None, metadata={"help": "Column of the labels; found by itself if usual."}
+    )
     trusted_share: float = field(
         default=0.15,
         metadata={"help": "Share of trusted rows in the last stage, by repeating them; 0 keeps the natural share."},
@@ -86,13 +106,26 @@ class GLCConfig(TrainingArguments):
     )
     stage2_start: str = field(
         default="restart",
-        metadata={"help": "Last stage from the initial weights or from stage 1's.", "choices": ["restart", "continue"]},
+        metadata={
+            "help": "Last stage from the initial weights or from stage 1's.",
+            "choices": ["restart", "continue"],
+        },
     )
     calibrate: bool = field(default=False, metadata={"help": "Calibrate stage 1 by a temperature before estimating."})
     match_base_rates: bool = field(
         default=False, metadata={"help": "Fit the estimate to the observed frequencies of noisy labels."}
     )
-    base_rate_weight: float = field(default=1.0, metadata={"help": "λ of the base-rate correction."})
+    base_rate_weight: float | None = field(
+        default=None,
+        metadata={"help": "λ of the base-rate correction; by default the squared norm of the base rates."},
+    )
+    estimator: str = field(
+        default="gold",
+        metadata={"help": "How glc estimates the matrix; paired counts it.", "choices": ["gold", "paired"]},
+    )
+    noisy_label_column: str | None = field(
+        default=None, metadata={"help": "Column of the noisy source's labels of trusted rows (estimator=paired)."}
+    )
     missing_classes: str = field(
         default="average",
         metadata={
@@ -101,12 +134,32 @@ class GLCConfig(TrainingArguments):
         },
     )
 
+    smoothing: float = field(
+        default=0.01, metadata={"help": "Weight of the uniform row in matrices that are counted."}
+    )
+    anchor_percentile: float | None = field(
+        default=None, metadata={"help": "Percentile of Forward's rule; by default 97, and 100 from 100 classes on."}
+    )
+    distillation_lambda: str = field(
+        default="auto", metadata={"help": "Weight of the given label: a number in [0, 1], auto or paper_code."}
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.freeze, str):
             self.freeze = [self.freeze]
         _check_choice("stage2_start", self.stage2_start, ("restart", "continue"))
         _check_choice("missing_classes", self.missing_classes, ("average", "identity", "uniform"))
+        _check_choice("estimator", self.estimator, ("gold", "paired"))
+        if self.trusted_min_updates < 0:
+            raise ValueError(f"trusted_min_updates can't be negative, got {self.trusted_min_updates!r}.")
+        if not 0.0 <= self.smoothing <= 1.0:
+            raise ValueError(f"smoothing must lie in [0, 1], got {self.smoothing!r}.")
+        if self.anchor_percentile is not None and not 0.0 < self.anchor_percentile <= 100.0:
+            raise ValueError(f"anchor_percentile must lie in (0, 100], got {self.anchor_percentile!r}.")
+        self.distillation_lambda = str(self.distillation_lambda)
+        if self.distillation_lambda not in ("auto", "paper_code"):
+            _check_lambda(self.distillation_lambda)
         if not 0.0 <= self.trusted_share < 1.0:
             raise ValueError(
                 f"trusted_share must lie in [0, 1), got {self.trusted_share!r}; 0 keeps the rows as they are."
@@ -120,3 +173,12 @@ class GLCConfig(TrainingArguments):
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+def _check_lambda(value: str) -> None:
+    try:
+        number = float(value)
+    except ValueError:
+        number = float("nan")
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"distillation_lambda must be a number in [0, 1], 'auto' or 'paper_code'; got {value!r}.")

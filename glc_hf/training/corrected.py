@@ -40,7 +40,9 @@ class CorrectedTrainer(Trainer):
         # Items are counted here for every model: heads that take **kwargs often swallow the count without using it,
         # and heads that take none would get no count at all.
         self.model_accepts_loss_kwargs = True
-        self._label_name = self.label_names[0] if self.label_names else "labels"
+        # A module whose forward takes no labels has them all the same: they never reach it.
+        self.label_names = self.label_names or ["labels"]
+        self._label_name = self.label_names[0]
         self.data_collator = FlagCollator(self.data_collator, self.args.trusted_column, self._label_name)
         self._default_metrics = self.compute_metrics is None
         if self._default_metrics:
@@ -53,6 +55,9 @@ class CorrectedTrainer(Trainer):
 
     def _item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         return plain_cross_entropy(logits, batch.labels)
+
+    def _item_numbers(self, rows: torch.Tensor | None, labels: torch.Tensor) -> torch.Tensor | None:
+        return None
 
     def _item_weights(self, model: torch.nn.Module, inputs: dict, batch: Batch) -> torch.Tensor | None:
         return None
@@ -137,7 +142,8 @@ class CorrectedTrainer(Trainer):
         and row numbers never reach the model, so its own loss is never computed."""
         inputs = dict(inputs)
         labels = inputs.pop(self._label_name)
-        batch = Batch(labels, inputs.pop(self.args.trusted_column, None), inputs.pop(ROW_KEY, None))
+        trusted, rows = inputs.pop(self.args.trusted_column, None), inputs.pop(ROW_KEY, None)
+        batch = Batch(labels, trusted, self._item_numbers(rows, labels))
         training = model.training
         weights = self._item_weights(model, inputs, batch) if training else None
         outputs = model(**inputs)
@@ -169,14 +175,16 @@ class CorrectedTrainer(Trainer):
         kind = "NaN" if torch.isnan(logits).any() else "infinite values"
         where = "logits" if not torch.isfinite(logits).all() else "loss"
         return (
-            f"the {where} hold {kind} at step {self.state.global_step} of {self.stage_name}; training stopped, and the "
-            f"last checkpoint in {self.args.output_dir} is intact. A lower learning rate, a warm-up or fp32 usually "
-            "helps; look also for bad values in the inputs."
+            f"the {where} hold {kind} at step {self.state.global_step} of {self.stage_name}; training stopped, and "
+            f"the last checkpoint in {self.args.output_dir} is intact. A lower learning rate, a warm-up or fp32 "
+            "usually helps; look also for bad values in the inputs."
         )
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
         if self._label_name != "labels":
-            batch_samples = [{"labels": batch[self._label_name]} for batch in batch_samples if self._label_name in batch]
+            batch_samples = [
+                {"labels": batch[self._label_name]} for batch in batch_samples if self._label_name in batch
+            ]
         return super()._get_num_items_in_batch(batch_samples, device)
 
     # ------------------------------------------------------------------ evaluation
@@ -195,14 +203,13 @@ class CorrectedTrainer(Trainer):
         finally:
             self.preprocess_logits_for_metrics = None
 
-
     # ------------------------------------------------------------------ saving
     def run_record(self) -> dict[str, Any]:
         """What a checkpoint of this trainer belongs to."""
         raise NotImplementedError
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """As `Trainer`, with the arguments as redacted JSON in place of a pickle, and in checkpoints the run's record."""
+        """As `Trainer`, with the arguments as redacted JSON in place of a pickle; in checkpoints, the run's record."""
         super()._save(output_dir, state_dict)
         if self.args.should_save:
             folder = output_dir if output_dir is not None else self.args.output_dir

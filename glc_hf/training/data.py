@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import datasets
 import numpy as np
@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from glc_hf.corruption.columns import find_label_column
 from glc_hf.methods.base import Items, Method, Stage
+from glc_hf.methods.between import Part
 from glc_hf.training.checks import check_items
 from glc_hf.training.inference import share_of_process
 from glc_hf.training.rows import FlaggedRows, LabelledRows
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from glc_hf.training.stage import StageTrainer
 
 logger = logging.get_logger(__name__)
-Part = Literal["all", "trained", "held_out"]
 
 
 class TrainingData(Protocol):
@@ -39,8 +39,12 @@ class TrainingData(Protocol):
         """The dataset that a stage trains on."""
         ...
 
-    def for_inference(self, trainer: StageTrainer, items: Items, part: Part) -> Any:
-        """This process's share of the rows that hold such items."""
+    def for_inference(self, trainer: StageTrainer, items: Items, part: Part, only: torch.Tensor | None) -> Any:
+        """This process's share of the rows that hold such items (those numbered in `only`); `None` for no row."""
+        ...
+
+    def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Each label's number among all that are not -100, for a batch of rows."""
         ...
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
@@ -68,7 +72,9 @@ def training_data(dataset: Any, args: GLCConfig, num_labels: int | None, method:
 class MapData:
     """A `datasets.Dataset`: row numbers over the user's own dataset."""
 
-    def __init__(self, dataset: datasets.Dataset, args: GLCConfig, num_labels: int | None, method: type[Method]) -> None:
+    def __init__(
+        self, dataset: datasets.Dataset, args: GLCConfig, num_labels: int | None, method: type[Method]
+    ) -> None:
         self.args = args
         self.rows = LabelledRows(
             dataset,
@@ -100,14 +106,22 @@ class MapData:
         dataset = trainer._without_unused_columns(trainer.train_dataset)
         return self.rows.view(rows, dataset, self.args.trusted_column)
 
-    def for_inference(self, trainer: StageTrainer, items: Items, part: Part) -> FlaggedRows:
+    def for_inference(
+        self, trainer: StageTrainer, items: Items, part: Part, only: torch.Tensor | None = None
+    ) -> FlaggedRows | None:
         """See [`TrainingData`]."""
-        rows = self.rows.rows_with(items)
+        rows = self.rows.rows_with(items) if only is None else self.rows.rows_of_items(only.numpy())
         if part != "all":
             rows = np.intersect1d(rows, self._parts(trainer.stage)[0 if part == "trained" else 1])
+        if len(rows) == 0:
+            return None
         rows = share_of_process(rows, trainer.accelerator.process_index, trainer.accelerator.num_processes)
         dataset = trainer._without_unused_columns(trainer.train_dataset)
         return self.rows.view(rows, dataset, self.args.trusted_column)
+
+    def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """See [`TrainingData`]."""
+        return self.rows.item_numbers(rows, labels)
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """See [`TrainingData`]."""
@@ -127,15 +141,20 @@ class StreamData:
         columns = getattr(dataset, "column_names", None)
         if columns is not None and args.trusted_column not in columns:
             raise ValueError(
-                f"the stream has no column {args.trusted_column!r} (it has {', '.join(columns)}): the flag must be in the "
-                "stream. `mark_trusted` adds it, and `GLCConfig(trusted_column=…)` names another."
+                f"the stream has no column {args.trusted_column!r} (it has {', '.join(columns)}): the flag must be in "
+                "the stream. `mark_trusted` adds it, and `GLCConfig(trusted_column=…)` names another."
             )
         self.label_column = find_label_column(dataset, args.label_column) if columns is not None else "labels"
 
     def check(self, method: Method) -> None:
         """See [`TrainingData`]."""
-        if method.needs_row_numbers:
+        if method.needs_item_numbers:
             raise ValueError(f"method {method.name!r} needs row numbers, which a stream has not: use a `Dataset`.")
+        if any(stage.held_out for stage in [*method.earlier_stages(), method.last_stage()]):
+            raise ValueError(
+                f"method {method.name!r} with these settings holds rows out of a stage, which a stream can't: use a "
+                "`Dataset`, or leave out `calibrate`."
+            )
         if method.upsamples_trusted and self.args.trusted_share > 0.0:
             logger.warning(
                 "a stream is read as it comes: trusted_share is not reached by repeating rows. Repeat the trusted "
@@ -153,11 +172,13 @@ class StreamData:
         """See [`TrainingData`]."""
         return self._filtered(stage.items)
 
-    def for_inference(self, trainer: StageTrainer, items: Items, part: Part) -> Any:
-        """See [`TrainingData`]."""
-        if part != "all":
-            raise ValueError("rows can't be held out of a stream: use a `Dataset`, or a setting that holds none out.")
+    def for_inference(self, trainer: StageTrainer, items: Items, part: Part, only: torch.Tensor | None = None) -> Any:
+        """See [`TrainingData`]; `check` has seen to it that neither parts nor numbers are asked for."""
         return self._filtered(items)
+
+    def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """See [`TrainingData`]."""
+        raise ValueError("the items of a stream have no numbers.")
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """See [`TrainingData`]."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from glc_hf.methods.base import IGNORED, Items
-from glc_hf.methods.between import Inferred
+from glc_hf.methods.between import Inferred, Part
 from glc_hf.training.corrected import CorrectedTrainer, logits_of
 from glc_hf.training.rows import ROW_KEY
 
@@ -32,7 +32,9 @@ def share_of_process(rows: np.ndarray, process: int, processes: int) -> np.ndarr
     return np.where(places < len(rows), chosen, -1 - chosen)
 
 
-def infer(trainer: CorrectedTrainer, dataset: Any, items: Items) -> Iterator[Inferred]:
+def infer(
+    trainer: CorrectedTrainer, dataset: Any, items: Items, only: torch.Tensor | None = None
+) -> Iterator[Inferred]:
     """
     Runs a trainer's model over a dataset of flagged rows in evaluation mode, batch by batch.
 
@@ -40,6 +42,7 @@ def infer(trainer: CorrectedTrainer, dataset: Any, items: Items) -> Iterator[Inf
         trainer (`CorrectedTrainer`): Its model, device, precision and collator are used.
         dataset: [`FlaggedRows`], or a stream that carries its flags.
         items (`str`): The labels to keep; the others, and -100, are left out of what is yielded.
+        only (`torch.Tensor`, *optional*): Numbers of the items to keep.
     """
     args = trainer.args
     streamed = isinstance(dataset, torch.utils.data.IterableDataset)
@@ -59,12 +62,14 @@ def infer(trainer: CorrectedTrainer, dataset: Any, items: Items) -> Iterator[Inf
             # A stream can't be divided beforehand: every process reads it, and works on every n-th batch.
             if streamed and processes > 1 and number % processes != process:
                 continue
-            yield _infer_batch(trainer, model, batch, items)
+            yield _infer_batch(trainer, model, batch, items, only)
     finally:
         model.train(was_training)
 
 
-def _infer_batch(trainer: CorrectedTrainer, model: torch.nn.Module, batch: dict[str, Any], items: Items) -> Inferred:
+def _infer_batch(
+    trainer: CorrectedTrainer, model: torch.nn.Module, batch: dict[str, Any], items: Items, only: torch.Tensor | None
+) -> Inferred:
     labels, rows = batch.pop(trainer._label_name), batch.pop(ROW_KEY, None)
     trusted = batch.pop(trainer.args.trusted_column, None)
     # FSDP's hooks don't run under inference mode.
@@ -72,18 +77,15 @@ def _infer_batch(trainer: CorrectedTrainer, model: torch.nn.Module, batch: dict[
     with no_grad():
         logits = logits_of(model(**trainer._prepare_inputs(batch)))
         kept = labels != IGNORED
-        if trusted is None:
-            trusted = torch.zeros_like(kept)
-        if items != "all":
+        if items != "all" and trusted is not None:
             kept &= trusted if items == "trusted" else ~trusted
-        if rows is None:
-            rows = torch.full((len(labels),), -1)
-        else:
+        numbers = torch.full_like(labels, -1)
+        if rows is not None:
+            numbers = trainer.training_data.item_numbers(rows, labels)
             kept &= (rows >= 0).view(-1, *[1] * (labels.dim() - 1))
-        places = torch.zeros_like(labels) if labels.dim() == 1 else torch.arange(labels.shape[1]).expand(labels.shape)
-        kept_logits = logits[kept.to(logits.device)].float().cpu()
-    rows = rows.view(-1, *[1] * (labels.dim() - 1)).expand(labels.shape)
-    return Inferred(kept_logits, labels[kept], trusted[kept], rows[kept], places[kept])
+        if only is not None:
+            kept &= torch.isin(numbers, only)
+        return Inferred(logits[kept.to(logits.device)].float().cpu(), labels[kept], numbers[kept])
 
 
 class BetweenStages:
@@ -104,11 +106,13 @@ class BetweenStages:
         self.label_names = label_names
 
     def infer(
-        self, stage: int, items: Items, part: Literal["all", "trained", "held_out"] = "all"
+        self, stage: int, items: Items, part: Part = "all", only: torch.Tensor | None = None
     ) -> Iterator[Inferred]:
         """See [`glc_hf.methods.between.Between.infer`]."""
         trainer = self.stages[stage]
-        yield from infer(trainer, self.data.for_inference(trainer, items, part), items)
+        dataset = self.data.for_inference(trainer, items, part, only)
+        if dataset is not None:
+            yield from infer(trainer, dataset, items, only)
 
     def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
         """See [`glc_hf.methods.between.Between.sum_over_processes`]."""
@@ -116,14 +120,16 @@ class BetweenStages:
             return tensor
         return self.accelerator.reduce(tensor.to(self.accelerator.device), reduction="sum").cpu()
 
-    def gather_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
-        """See [`glc_hf.methods.between.Between.gather_over_processes`]."""
-        if self.accelerator.num_processes == 1:
-            return tensor
+    def gather_objects(self, value: Any) -> list[Any]:
+        """See [`glc_hf.methods.between.Between.gather_objects`]."""
         from accelerate.utils import gather_object
 
-        return torch.cat(gather_object([tensor]))
+        return [value] if self.accelerator.num_processes == 1 else gather_object([value])
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """See [`glc_hf.methods.between.Between.item_labels`]."""
         return self.data.item_labels(items, column)
+
+    def class_counts(self, items: Items) -> torch.Tensor:
+        """See [`glc_hf.methods.between.Between.class_counts`]."""
+        return torch.from_numpy(np.bincount(self.item_labels(items), minlength=self.num_labels)).double()

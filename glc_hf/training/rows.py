@@ -63,6 +63,10 @@ class LabelledRows:
             self.flags.values if self.flags.offsets is not None else np.repeat(self.flags.values, lengths)
         )
         self._counted = self.labels.values != IGNORED
+        # The number of each row's first item, -100 not counted.
+        self._first_item = np.concatenate(
+            [[0], np.cumsum(np.bincount(self._row_of_item[self._counted], minlength=self.num_rows))]
+        )
 
     def _chosen(self, items: Items) -> np.ndarray:
         if items == "all":
@@ -77,6 +81,17 @@ class LabelledRows:
         """The numbers of the rows that hold at least one such label, ascending."""
         return np.unique(self._row_of_item[self._chosen(items)])
 
+    def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Each label's number among all that are not -100, for a batch of whole rows; meaningless at -100."""
+        first = torch.from_numpy(self._first_item)[torch.where(rows < 0, -1 - rows, rows).cpu()]
+        if labels.dim() == 1:
+            return first
+        return first.unsqueeze(1) + ((labels != IGNORED).cumsum(dim=1) - 1).clamp(min=0).cpu()
+
+    def rows_of_items(self, numbers: np.ndarray) -> np.ndarray:
+        """The rows that hold the items of these numbers, ascending, each once."""
+        return np.unique(np.searchsorted(self._first_item, numbers, side="right") - 1)
+
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """The labels of those items as given, or the values of another column for them."""
         labels = self.labels if column is None else read_integers(self.dataset, column)
@@ -86,7 +101,7 @@ class LabelledRows:
 
     def upsampled(self, share: float, seed: int) -> np.ndarray:
         """All row numbers, those with trusted labels repeated until they make up `share` of the list. The repetitions
-        beyond whole rounds are the rows with the smallest random words, so they depend on `seed` and the rows alone."""
+        beyond whole rounds are the rows with the smallest random words: they depend on `seed` and the rows alone."""
         rows = np.arange(self.num_rows)
         trusted = self.rows_with("trusted")
         others = self.num_rows - len(trusted)
@@ -150,7 +165,9 @@ class FlaggedRows(torch.utils.data.Dataset):
             items = self.dataset.__getitems__(rows)
         else:
             items = [self.dataset[row] for row in rows]
-        return [self._with_flag(item, row, int(number)) for item, row, number in zip(items, rows, numbers)]
+        return [
+            self._with_flag(item, row, int(number)) for item, row, number in zip(items, rows, numbers, strict=True)
+        ]
 
     def _with_flag(self, item: Any, row: int, number: int) -> dict[str, Any]:
         item = dict(item)

@@ -3,6 +3,7 @@
 What a run leaves in its output folder so that it can go on after a crash.
 
     output_dir/
+      run_state/glc_run.json               what the run is (method, seed, data): resuming needs the same
       run_state/initial.safetensors        the weights every stage starts from   } removed when the run is complete
       run_state/stage1.safetensors         a finished stage's weights            }
       run_state/between.json, …            what was estimated between the stages
@@ -28,7 +29,7 @@ from safetensors.torch import load_file, save_file
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from glc_hf.corruption.matrix import MATRIX_FILE, CorruptionMatrix
+from glc_hf.corruption.matrix import MATRIX_TENSOR_FILE, CorruptionMatrix
 
 
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ class RunFolder:
         file = self.state / f"{name}.safetensors"
         return load_file(file) if file.is_file() else None
 
+    def save_start(self, weights: Mapping[str, torch.Tensor], record: Mapping[str, Any]) -> None:
+        """Keeps the weights that every stage starts from, and what they belong to."""
+        self.save_weights("initial", weights)
+        write_record(self.state, record)
+
     # ------------------------------------------------------------------ between the stages
     def save_between(self, method: Method, record: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
         """Keeps what the method estimated, and the earlier stages' logs."""
@@ -117,7 +123,7 @@ class RunFolder:
         _write_whole(self.state / "between.json", json.dumps(content))
 
     def load_between(self, method: Method, record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-        """Gives the method back what it had estimated; returns the earlier stages' logs, `None` if nothing is there."""
+        """Gives the method back what it had estimated; returns the earlier stages' logs, `None` if there is none."""
         file = self.state / "between.json"
         if not file.is_file():
             return None
@@ -138,7 +144,7 @@ class RunFolder:
     def finish(self) -> None:
         """Removes the kept weights of a complete run; the estimate stays."""
         for file in self.state.glob("*.safetensors"):
-            if file.name not in ("between.safetensors", MATRIX_FILE):
+            if file.name not in ("between.safetensors", MATRIX_TENSOR_FILE):
                 file.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ where to go on
@@ -153,6 +159,8 @@ class RunFolder:
             checkpoint = last_complete_checkpoint(self.path / f"stage{stage}", processes)
             if checkpoint is not None or (self.state / f"stage{stage - 1}.safetensors").is_file():
                 return ResumePoint(self, stage, checkpoint)
+        if (self.state / RECORD_FILE).is_file():
+            return ResumePoint(self, min(num_earlier_stages, 1), None)
         return None
 
 

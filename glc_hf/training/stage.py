@@ -33,7 +33,7 @@ class StageTrainer(CorrectedTrainer):
         self.stage_items = stage.items
         self.prefix = f"stage{number}"
         self.stage_name = f"stage {number} of {parent.num_stages} ({stage.items} labels)"
-        self.data: TrainingData = parent.training_data
+        self.training_data: TrainingData = parent.training_data
         self._record = parent.run_record()
         super().__init__(
             model=model,
@@ -53,7 +53,7 @@ class StageTrainer(CorrectedTrainer):
         self.args.max_steps = max_steps_for(self, stage)
 
     def _training_data(self) -> Any:
-        return self.data.for_training(self, self.stage, trusted_share=0.0)
+        return self.training_data.for_training(self, self.stage, trusted_share=0.0)
 
     def run_record(self) -> dict[str, Any]:
         """That of the whole run."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -103,7 +102,7 @@ class GLCTrainer(CorrectedTrainer):
         if train_dataset is not None:
             self.training_data = training_data(train_dataset, args, self.num_labels, method_class)
             self.label_names_of_classes = label_names_of(train_dataset, self.training_data.label_column, self.model)
-            self._make_method()
+            self._make_method().prepare_model(self.model)
         self.add_callback(_StageHistory(self))
 
     # ------------------------------------------------------------------ what it found
@@ -147,6 +146,11 @@ class GLCTrainer(CorrectedTrainer):
     def _item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         return self.method.item_losses(logits, batch)
 
+    def _item_numbers(self, rows: torch.Tensor | None, labels: torch.Tensor) -> torch.Tensor | None:
+        if rows is None or not self.method.needs_item_numbers:
+            return None
+        return self.training_data.item_numbers(rows, labels)
+
     def _item_weights(self, model: torch.nn.Module, inputs: dict, batch: Batch) -> torch.Tensor | None:
         return self.method.item_weights(self, model, inputs, batch)
 
@@ -176,6 +180,7 @@ class GLCTrainer(CorrectedTrainer):
         self.run_dir = self._get_output_dir(trial)
         model_init = self._start_from_initial_weights(trial)
         method = self._make_method()
+        method.prepare_model(self.model)
         point = self._find_resume_point(resume_from_checkpoint)
         run = point.run if point is not None else RunFolder(self.run_dir)
         if point is None or point.checkpoint is None or point.stage > 0:
@@ -203,22 +208,27 @@ class GLCTrainer(CorrectedTrainer):
             if self.place_model_on_device:
                 self._move_model_to_device(self.model, self.args.device)
         else:
-            self.model = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+            _undo_preparation(self.model)
         self.model_wrapped = self.model
         self.optimizer = self.lr_scheduler = None
-        self.accelerator.free_memory()
+        if self.accelerator._models:
+            self.accelerator.free_memory()
         freeze_parameters(self.model, self.args.freeze)
         return self.model_init
 
     def _run_earlier_stages(
         self, method: Method, run: RunFolder, point: ResumePoint | None, ignore_keys: list[str] | None
     ) -> str | None:
-        """Trains what comes before the last stage and lets the method estimate; returns the last stage's checkpoint."""
+        """Trains what comes before the last stage, lets the method estimate; returns the last stage's checkpoint."""
         stages = method.earlier_stages()
         self._stage_history = []
         if point is not None and point.stage == 0:
             history = run.load_between(method, self.run_record())
-            if point.checkpoint is not None and history is None and (Path(point.checkpoint) / "corruption_matrix.json").exists():
+            if (
+                point.checkpoint is not None
+                and history is None
+                and (Path(point.checkpoint) / "corruption_matrix.json").exists()
+            ):
                 method.matrix = CorruptionMatrix.from_pretrained(point.checkpoint)
                 history = []
             if history is not None or not stages:
@@ -245,9 +255,7 @@ class GLCTrainer(CorrectedTrainer):
                     run.save_weights(f"stage{number}", weights)
                 self.accelerator.wait_for_everyone()
         method.between(
-            BetweenStages(
-                self.training_data, trainers, self.accelerator, self.num_labels, self.label_names_of_classes
-            )
+            BetweenStages(self.training_data, trainers, self.accelerator, self.num_labels, self.label_names_of_classes)
         )
         self._warn_about_matrix(method.matrix)
         if trainers and method.last_stage().start == "previous":
@@ -256,11 +264,7 @@ class GLCTrainer(CorrectedTrainer):
             if self.args.should_save:
                 run.save_between(method, self.run_record(), self._stage_history)
             self.accelerator.wait_for_everyone()
-        for trainer in trainers:
-            trainer.accelerator.free_memory()
-        trainers.clear()
-        gc.collect()
-        return None
+        return None  # the stages' trainers go with this call; `Trainer.train` collects what they leave
 
     def _model_for(self, stage: Any, trainers: list[StageTrainer]) -> torch.nn.Module:
         model = copy.deepcopy(self.model)
@@ -269,7 +273,7 @@ class GLCTrainer(CorrectedTrainer):
         return model
 
     def _continue_if_asked(self, method: Method, run: RunFolder) -> None:
-        """After a crash just before the last stage's first checkpoint, takes the stage's weights from the run folder."""
+        """After a crash before the last stage's first checkpoint, takes the stage's weights from the run folder."""
         stages = method.earlier_stages()
         if stages and method.last_stage().start == "previous":
             weights = run.load_weights(f"stage{len(stages)}")
@@ -333,8 +337,8 @@ class GLCTrainer(CorrectedTrainer):
             point = RunFolder(self.run_dir).find_resume_point(len(self.method.earlier_stages()), processes)
         if point is None:
             logger.warning(f"there is no checkpoint to resume from in {self.run_dir}; starting from the beginning.")
-        elif point.checkpoint is not None:
-            check_record(point.checkpoint, self.run_record())
+        else:
+            check_record(point.checkpoint or point.run.state, self.run_record())
         return point
 
     def _restore_or_keep_initial_weights(self, run: RunFolder, resuming: bool) -> None:
@@ -343,8 +347,8 @@ class GLCTrainer(CorrectedTrainer):
         weights = run.load_weights("initial") if resuming else None
         if weights is not None:
             self.model.load_state_dict(weights)
-        elif self.args.should_save and self.num_stages > 1:
-            run.save_weights("initial", self.model.state_dict())
+        elif self.args.should_save:
+            run.save_start(self.model.state_dict(), self.run_record())
         self.accelerator.wait_for_everyone()
 
     # ------------------------------------------------------------------ saving
@@ -354,6 +358,19 @@ class GLCTrainer(CorrectedTrainer):
         folder = output_dir if output_dir is not None else self.args.output_dir
         if self.args.should_save and self.corruption_matrix is not None:
             self.corruption_matrix.save_pretrained(folder)
+
+
+def _undo_preparation(model: torch.nn.Module) -> None:
+    """Gives a model that accelerate prepared before (by `evaluate`, say) its own forward back. A deep copy would call
+    the original through the prepared one; accelerate's own `unwrap_model` takes off the class's decorators as well."""
+    model.__dict__.pop("_is_accelerate_prepared", None)  # else it would not be prepared again
+    original = model.__dict__.pop("_original_forward", None)
+    if original is None:
+        return
+    if getattr(original, "__func__", None) is type(model).forward:
+        del model.forward
+    else:
+        model.forward = original
 
 
 class _StageHistory(TrainerCallback):

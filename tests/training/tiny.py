@@ -46,7 +46,9 @@ def token_bert(num_labels: int = 3, seed: int = 0) -> BertForTokenClassification
     return BertForTokenClassification(bert_config(num_labels))
 
 
-def text_rows(rows: int = 240, num_labels: int = 3, length: int = 6, seed: int = 0, trusted: float | None = 0.2) -> Dataset:
+def text_rows(
+    rows: int = 240, num_labels: int = 3, length: int = 6, seed: int = 0, trusted: float | None = 0.2
+) -> Dataset:
     """Each class has words of its own among common ones: learnable within a few steps."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(num_labels, size=rows)
@@ -66,7 +68,9 @@ def text_rows(rows: int = 240, num_labels: int = 3, length: int = 6, seed: int =
     return mark_trusted(dataset, fraction=trusted, seed=seed) if trusted is not None else dataset
 
 
-def noisy_text_rows(rows: int = 240, num_labels: int = 3, strength: float = 0.6, seed: int = 0, trusted: float = 0.2) -> Dataset:
+def noisy_text_rows(
+    rows: int = 240, num_labels: int = 3, strength: float = 0.6, seed: int = 0, trusted: float = 0.2
+) -> Dataset:
     clean = text_rows(rows, num_labels, seed=seed, trusted=trusted)
     return corrupt_labels(clean, CorruptionMatrix.flip(num_labels, strength, seed=seed), seed=seed)
 

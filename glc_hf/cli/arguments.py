@@ -1,0 +1,158 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+The options of `glc-hf train` beside those of `GLCConfig`, in the groups that its help shows.
+
+This module imports nothing heavy: the help is made from it. `GLCConfig` has `label_column` and `trusted_column`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+# Where the command's default is not the one of `GLCConfig`.
+CONFIG_DEFAULTS = {"output_dir": "glc-hf-output"}
+NOISE_FAMILIES = ("none", "uniform", "flip", "hierarchical")
+TASKS = ("auto", "text", "image", "token")
+DEFAULT_TRUSTED_FRACTION = 0.05
+
+
+def _option(default: Any, text: str, **metadata: Any) -> Any:
+    return field(default=default, metadata={"help": text, **metadata})
+
+
+@dataclass
+class DataArguments:
+    """Which rows are trained on and judged by."""
+
+    _argument_group_name: ClassVar[str] = "data"
+
+    dataset: str | None = _option(
+        None,
+        "Hub id, local folder laid out as on the Hub (train.csv beside test.csv will do), or one CSV, TSV, JSON, "
+        "JSONL or Parquet file. Without it: the digits of scikit-learn, with simulated noise.",
+    )
+    dataset_config: str | None = _option(None, "Configuration of the dataset, where it has several.")
+    train_split: str = _option("train", "Split to train on.")
+    eval_split: str | None = _option(
+        None,
+        "Split to evaluate on. Left out: test, else validation, else rows held out of the training split: 10 percent "
+        "of all before noise is simulated, 20 percent of the trusted ones where the noise is real.",
+    )
+    trusted_dataset: str | None = _option(
+        None, "A second dataset or file, with the same columns, whose labels are all trusted."
+    )
+    text_column: str | None = _option(None, "Column of the text; found by itself if usual.")
+    text_pair_column: str | None = _option(None, "Column of the second text, for pairs of texts.")
+    image_column: str | None = _option(None, "Column of the images; found by itself if usual.")
+    tokens_column: str | None = _option(None, "Column of the lists of words; found by itself if usual.")
+    index_column: str | None = _option(
+        None, "Column of unique integers that simulated noise goes by, instead of a row's position."
+    )
+    max_train_samples: int | None = _option(None, "Train on this many rows at most, drawn at random.")
+    max_eval_samples: int | None = _option(None, "Evaluate on this many rows at most, drawn at random.")
+    max_length: int | None = _option(None, "Cut texts to this many tokens; left out: what the model can take.")
+
+    def __post_init__(self) -> None:
+        for name in ("max_train_samples", "max_eval_samples", "max_length"):
+            _check_at_least_one(name, getattr(self, name))
+        if self.text_pair_column is not None and self.text_column is None:
+            raise ValueError("--text-pair-column needs --text-column, the first text of the pair.")
+
+
+@dataclass
+class NoiseArguments:
+    """Noise to simulate, and which rows to leave alone."""
+
+    _argument_group_name: ClassVar[str] = "simulated noise"
+
+    noise: str = _option(
+        "none",
+        "Noise to put on the untrusted labels: none (the labels are noisy as they are), uniform, flip, hierarchical, "
+        "or the path of a corruption_matrix.json.",
+    )
+    noise_strength: float = _option(0.6, "Strength of uniform, flip or hierarchical noise, from 0 to 1.")
+    noise_seed: int | None = _option(None, "Seed of everything drawn about the rows; left out: that of --seed.")
+    noise_groups: str | None = _option(
+        None,
+        "Groups for hierarchical noise: a column that gives each class its group (such as coarse_label), or a JSON "
+        "list (of each class's group, or of each group's classes).",
+    )
+    trusted_fraction: float | None = _option(
+        None,
+        "Share of the rows to mark as trusted where noise is simulated; left out: "
+        f"{DEFAULT_TRUSTED_FRACTION}, unless the dataset marks them.",
+    )
+    trusted_count: int | None = _option(None, "Number of rows to mark, instead of a share.")
+    trusted_level: str = _option(
+        "row", "What is drawn as trusted for token labels: whole rows or single tokens.", choices=["row", "token"]
+    )
+    stratify: bool = _option(False, "Draw the trusted rows class by class, in proportion.")
+    corruption_matrix: str | None = _option(
+        None, "A known matrix (file, folder or Hub id), used as it is instead of estimating one."
+    )
+
+    def __post_init__(self) -> None:
+        self.noise = self.noise or "none"  # YAML reads a bare `no` or `~` as False or None
+        if self.noise not in NOISE_FAMILIES and not Path(self.noise).expanduser().exists():
+            raise ValueError(
+                f"--noise is one of {', '.join(NOISE_FAMILIES)}, or the path of a corruption_matrix.json; "
+                f"{self.noise!r} is neither."
+            )
+        if not 0.0 <= self.noise_strength <= 1.0:
+            raise ValueError(f"--noise-strength lies between 0 and 1, got {self.noise_strength}.")
+        if (self.noise == "hierarchical") != (self.noise_groups is not None):
+            raise ValueError(
+                "--noise hierarchical and --noise-groups go together: the groups say which classes are confused."
+            )
+        if self.trusted_fraction is not None and not 0.0 < self.trusted_fraction < 1.0:
+            raise ValueError(f"--trusted-fraction lies between 0 and 1, got {self.trusted_fraction}.")
+        _check_at_least_one("trusted_count", self.trusted_count)
+        if self.trusted_fraction is not None and self.trusted_count is not None:
+            raise ValueError("--trusted-fraction and --trusted-count both say how many rows to mark: give one.")
+        _check_choice("trusted_level", self.trusted_level, ("row", "token"))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether noise is put on the labels."""
+        return self.noise != "none"
+
+
+@dataclass
+class ModelArguments:
+    """What is trained."""
+
+    _argument_group_name: ClassVar[str] = "model"
+
+    model: str | None = _option(
+        None,
+        "Hub id or local folder; timm/NAME for any network of timm, such as timm/resnet18. Without it and without "
+        "--dataset: a small network for digits.",
+    )
+    task: str = _option("auto", "Kind of input; auto: found from the columns.", choices=list(TASKS))
+    from_scratch: bool = _option(False, "Start from random weights: only the configuration is taken.")
+    image_size: int | None = _option(
+        None, "Side of the images that a timm network started from scratch sees; left out: its usual one."
+    )
+    trust_remote_code: bool = _option(False, "Allow a model repository to run code of its own on this machine.")
+    model_revision: str | None = _option(None, "Branch, tag or commit of the model.")
+
+    def __post_init__(self) -> None:
+        _check_choice("task", self.task, TASKS)
+        _check_at_least_one("image_size", self.image_size)
+        if self.image_size is not None and not (self.from_scratch and (self.model or "").startswith("timm/")):
+            raise ValueError(
+                "--image-size is for a timm network started from scratch (--model timm/… --from-scratch)."
+            )
+
+
+def _check_at_least_one(name: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise ValueError(f"--{name.replace('_', '-')} is at least 1, got {value}.")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"--{name.replace('_', '-')} is one of {', '.join(choices)}; got {value!r}.")

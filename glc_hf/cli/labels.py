@@ -1,0 +1,177 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Labels and flags as files hold them (words, numbers, yes and no) turned into classes and booleans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import ClassLabel, Dataset, List, Value
+
+from glc_hf.cli.columns import is_list
+
+
+_TRUE, _FALSE = ("true", "t", "yes", "y", "1", "1.0"), ("false", "f", "no", "n", "0", "0.0")
+
+
+def encode_labels(parts: dict[str, Dataset], column: str) -> tuple[dict[str, Dataset], list[str] | None]:
+    """
+    The same classes for every part (training split, evaluation split, trusted file).
+
+    Names (strings, booleans) become classes in sorted order, of all parts together; where one part has a `ClassLabel`,
+    its order holds. Whole numbers stay as they are.
+
+    Args:
+        parts (`dict[str, Dataset]`): By a name for messages; the first one's `ClassLabel` comes first.
+        column (`str`): The labels' column.
+
+    Returns:
+        The parts, and the names of the classes; `None` where there are none.
+    """
+    known = [_class_label(part.features[column]) for part in parts.values()]
+    class_label = next((feature for feature in known if feature is not None), None)
+    names = list(class_label.names) if class_label is not None else _names_in_files(parts, column)
+    if names is None:
+        return {name: _as_integers(part, column, name) for name, part in parts.items()}, None
+    return {name: _as_classes(part, column, names, name) for name, part in parts.items()}, names
+
+
+def as_flags(dataset: Dataset, column: str) -> Dataset:
+    """The trusted flags as booleans: from true/false, yes/no or 1/0, whether numbers or words."""
+    feature = dataset.features[column]
+    if _value_type(feature) == pa.bool_():
+        return dataset
+
+    def flag(value: Any) -> bool:
+        word = str(value).strip().lower()
+        if word not in _TRUE + _FALSE:
+            raise ValueError("is no trusted flag: flags are true/false, yes/no or 1/0")
+        return word in _TRUE
+
+    return _replace(dataset, column, Value("bool"), flag, "the dataset")
+
+
+def number_of_classes(parts: list[Dataset], column: str, names: list[str] | None) -> int:
+    """K: the number of names, or one more than the largest label."""
+    if names is not None:
+        return len(names)
+    largest = [pc.max(_values(part, column)).as_py() for part in parts if len(part)]
+    return max(label for label in largest if label is not None) + 1
+
+
+def has_labels(dataset: Dataset, column: str) -> bool:
+    """Whether any row has one: test splits published without labels hold -1, or nothing, throughout."""
+    if column not in dataset.features:
+        return False
+    values = _values(dataset, column)
+    if pa.types.is_integer(values.type):
+        return pc.any(pc.greater_equal(values, 0)).as_py() is True
+    return values.null_count < len(values)
+
+
+def _names_in_files(parts: dict[str, Dataset], column: str) -> list[str] | None:
+    """The distinct words, sorted; in the order of the numbers where all of them are numbers."""
+    types = [_value_type(part.features[column]) for part in parts.values()]
+    if not any(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.bool_() for kind in types):
+        return None
+    values = [value for part in parts.values() for value in _values(part, column).unique().to_pylist()]
+    names = {str(value) for value in values if value is not None}
+    if all(name.lstrip("-").isdigit() for name in names):
+        return sorted(names, key=int)
+    return sorted(names)
+
+
+def _as_classes(dataset: Dataset, column: str, names: list[str], part: str) -> Dataset:
+    feature = dataset.features[column]
+    own = _class_label(feature)
+    if own is not None and list(own.names) == names:
+        return dataset
+    place = {name: label for label, name in enumerate(names)}
+
+    def encode(value: Any) -> int:
+        if value is None:
+            raise ValueError("is no class: the label is missing")
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if number and value < 0:
+            return value  # -100 for a token without label; any other is refused when labels are read
+        name = own.names[value] if own is not None else str(value)
+        if name in place:
+            return place[name]
+        if number and own is None:
+            return value  # a number in a file, beside a dataset that names its classes
+        raise ValueError(f"is none of the classes {', '.join(names[:10])}{', …' if len(names) > 10 else ''}")
+
+    return _replace(dataset, column, ClassLabel(names=names), encode, part)
+
+
+def _as_integers(dataset: Dataset, column: str, part: str) -> Dataset:
+    kind = _value_type(dataset.features[column])
+    if pa.types.is_integer(kind):
+        return dataset
+    if not pa.types.is_floating(kind):
+        raise ValueError(f"column {column!r} of {part} holds {kind}; labels are classes: words or whole numbers.")
+
+    def whole(value: Any) -> int:
+        if value is None or value != int(value):
+            raise ValueError("is no class: classes are words or whole numbers")
+        return int(value)
+
+    return _replace(dataset, column, Value("int64"), whole, part)
+
+
+def _replace(dataset: Dataset, column: str, feature: Any, encode: Callable[[Any], Any], part: str) -> Dataset:
+    """The column with each value encoded; each distinct value once, so that large files cost little."""
+    values = _values(dataset, column)
+    distinct = values.unique()
+    codes = []
+    for value in distinct.to_pylist():
+        try:
+            codes.append(encode(value))
+        except (ValueError, TypeError) as error:
+            place = pc.index(values.is_null() if value is None else values, True if value is None else value).as_py()
+            row = _row_of(dataset, column, place)
+            raise ValueError(f"column {column!r} of {part}, row {row}: {value!r} {error}.") from error
+    codes_of_values = pa.array(codes).take(pc.index_in(values, value_set=distinct))
+    if is_list(dataset.features[column]):
+        lengths = pc.list_value_length(_column(dataset, column)).fill_null(0).to_pylist()
+        flat = codes_of_values.to_pylist()
+        ends = accumulate(lengths)
+        encoded: list[Any] = [flat[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+        feature = List(feature)
+    else:
+        encoded = codes_of_values.to_pylist()
+    return dataset.remove_columns(column).add_column(column, encoded, feature=feature)
+
+
+def _row_of(dataset: Dataset, column: str, place: int) -> int:
+    if not is_list(dataset.features[column]):
+        return place
+    lengths = pc.list_value_length(_column(dataset, column)).fill_null(0).to_pylist()
+    return next(row for row, end in enumerate(accumulate(lengths)) if place < end)
+
+
+def _column(dataset: Dataset, column: str) -> pa.Array:
+    table = dataset.select_columns([column]).with_format("arrow")[:]
+    return table.column(column).combine_chunks()
+
+
+def _values(dataset: Dataset, column: str) -> pa.Array:
+    values = _column(dataset, column)
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], type=values.type)
+    return values.flatten() if is_list(dataset.features[column]) else values
+
+
+def _class_label(feature: Any) -> ClassLabel | None:
+    feature = getattr(feature, "feature", feature)
+    return feature if isinstance(feature, ClassLabel) else None
+
+
+def _value_type(feature: Any) -> pa.DataType:
+    feature = getattr(feature, "feature", feature)
+    if not isinstance(feature, (ClassLabel, Value)):
+        raise ValueError(f"a column of labels or flags holds {feature}; it must hold words or numbers.")
+    return feature.pa_type

@@ -1,0 +1,147 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""From rows to what the model takes: tokens, or images decoded as they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from datasets import Dataset, Image
+from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding, default_data_collator
+
+from glc_hf.cli.columns import is_list
+from glc_hf.cli.rows import CLEAN_COLUMN, Rows
+
+
+_IGNORED = -100
+_LABELS = "labels"
+_FALLBACK_LENGTH = 512
+
+
+class Prepared(NamedTuple):
+    """What a Trainer takes: datasets whose labels are called `labels`, and a collator."""
+
+    train: Dataset
+    evaluation: Dataset | None
+    collator: Callable
+
+
+def prepare(rows: Rows, processor: Any, model: Any, trusted_column: str, max_length: int | None) -> Prepared:
+    """
+    Prepares both datasets for the task.
+
+    Args:
+        rows (`Rows`): With flags and noise in place: both are carried along to the tokens.
+        processor: The tokenizer or image processor.
+        model: For the number of tokens it can take.
+        trusted_column (`str`): The flags.
+        max_length (`int`, *optional*): Cut texts to so many tokens.
+    """
+    task, inputs = rows.columns.task, rows.columns.inputs
+    if task == "image":
+        collator: Callable = default_data_collator
+        transform = _ImageTransform(processor, inputs[0])
+
+        def make(dataset: Dataset) -> Dataset:
+            if not isinstance(dataset.features[inputs[0]], Image):
+                dataset = dataset.cast_column(inputs[0], Image())
+            return dataset.with_transform(transform)
+    else:
+        length = max_length or _longest(processor, model)
+        if task == "text":
+            collator = DataCollatorWithPadding(processor)
+            tokenize: Callable = _TextTokenizer(processor, inputs, length)
+        else:
+            collator = DataCollatorForTokenClassification(processor)
+            tokenize = _WordTokenizer(processor, inputs[0], length, [_LABELS, trusted_column, CLEAN_COLUMN])
+
+        def make(dataset: Dataset) -> Dataset:
+            return dataset.map(tokenize, batched=True, remove_columns=list(inputs), desc="Tokenizing")
+
+    kept = [*inputs, rows.columns.label, trusted_column, CLEAN_COLUMN]
+    train = _with_labels(rows.train, rows.columns.label, kept)
+    evaluation = rows.evaluation
+    if evaluation is not None:
+        evaluation = make(_with_labels(evaluation, rows.columns.label, kept[:-2]))
+    return Prepared(make(train), evaluation, collator)
+
+
+def _with_labels(dataset: Dataset, label: str, kept: list[str]) -> Dataset:
+    dataset = dataset.select_columns([name for name in kept if name in dataset.column_names])
+    return dataset if label == _LABELS else dataset.rename_column(label, _LABELS)
+
+
+def _longest(tokenizer: Any, model: Any) -> int:
+    """What the tokenizer says, or where it does not know, the model."""
+    if tokenizer.model_max_length < 1_000_000:
+        return tokenizer.model_max_length
+    return getattr(model.config, "max_position_embeddings", None) or _FALLBACK_LENGTH
+
+
+class _TextTokenizer:
+    """Texts, or pairs of them, to token ids."""
+
+    def __init__(self, tokenizer: Any, columns: tuple[str, ...], max_length: int) -> None:
+        self.tokenizer, self.columns, self.max_length = tokenizer, columns, max_length
+
+    def __call__(self, batch: dict[str, list]) -> dict[str, list]:
+        texts = [[text if text is not None else "" for text in batch[column]] for column in self.columns]
+        return dict(self.tokenizer(*texts, truncation=True, max_length=self.max_length))
+
+
+class _WordTokenizer:
+    """
+    Words to token ids. What belongs to a word (label, flag) goes to its first token; the others, and special tokens,
+    have the label -100 and the flag False.
+    """
+
+    def __init__(self, tokenizer: Any, column: str, max_length: int, carried: list[str]) -> None:
+        self.tokenizer, self.column, self.max_length, self.carried = tokenizer, column, max_length, carried
+
+    def __call__(self, batch: dict[str, list]) -> dict[str, list]:
+        encoded = self.tokenizer(
+            batch[self.column], is_split_into_words=True, truncation=True, max_length=self.max_length
+        )
+        first_of_word = [_first_tokens(encoded.word_ids(row)) for row in range(len(batch[self.column]))]
+        result = dict(encoded)
+        for name in self.carried:
+            values = batch.get(name)
+            if not values or not isinstance(values[0], list):
+                continue  # one flag for the whole row stays as it is
+            missing = False if isinstance(next((v for row in values for v in row), 0), bool) else _IGNORED
+            result[name] = [
+                [row[word] if word is not None else missing for word in words]
+                for row, words in zip(values, first_of_word, strict=True)
+            ]
+        return result
+
+
+def _first_tokens(word_ids: list[int | None]) -> list[int | None]:
+    """The word of each token that is the first of one."""
+    return [word if word != before else None for before, word in zip([None, *word_ids[:-1]], word_ids, strict=True)]
+
+
+class _ImageTransform:
+    """Images to pixels, batch by batch as the Trainer asks for them."""
+
+    def __init__(self, processor: Any, column: str) -> None:
+        self.processor, self.column = processor, column
+
+    def __call__(self, batch: dict[str, list]) -> dict[str, Any]:
+        images = [image.convert("RGB") for image in batch[self.column]]
+        result = {"pixel_values": self.processor(images, return_tensors="pt")["pixel_values"]}
+        if _LABELS in batch:
+            result[_LABELS] = batch[_LABELS]
+        return result
+
+
+def check_labels_fit(rows: Rows) -> None:
+    """Refuses one label a row for words, and lists of labels for texts and images."""
+    label = rows.columns.label
+    lists = is_list(rows.train.features[label])
+    if lists != (rows.columns.task == "token"):
+        held = "lists" if lists else "single values"
+        raise ValueError(
+            f"column {label!r} holds {held}, which does not fit the task {rows.columns.task!r}: name --label-column "
+            "and --task (token: one label a word; text and image: one label a row)."
+        )

@@ -1,0 +1,154 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""What came of a run: `results.json`, the picture of the matrix, and a few lines for the reader."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glc_hf.cli.env import versions
+from glc_hf.cli.rows import Rows, count_changed_labels, count_labels
+from glc_hf.training.arguments import arguments_that_differ
+
+
+if TYPE_CHECKING:
+    from glc_hf.cli.parse import TrainOptions
+    from glc_hf.corruption.matrix import CorruptionMatrix
+    from glc_hf.training.trainer import GLCTrainer
+
+RESULTS_FILE = "results.json"
+PICTURE_FILE = "corruption_matrix.png"
+_PIPELINES = {"text": "text-classification", "image": "image-classification", "token": "token-classification"}
+_SHOWN_CONFUSIONS = 3
+
+
+def results_of(
+    trainer: GLCTrainer, rows: Rows, options: TrainOptions, metrics: dict[str, Any], seconds: float
+) -> dict[str, Any]:
+    """
+    Every figure of the run, ready for JSON.
+
+    Args:
+        trainer ([`GLCTrainer`]): After training.
+        rows (`Rows`): What it was trained on.
+        options (`TrainOptions`): What it was told.
+        metrics (`dict`): Of training and evaluation.
+        seconds (`float`): From start to end.
+    """
+    matrix, true = trainer.corruption_matrix, rows.true_matrix
+    noise = None
+    if true is not None:
+        noise = {
+            "kind": _without_folder(options.noise.noise),
+            "strength": options.noise.noise_strength if options.noise.noise.isalpha() else None,
+            "changed_labels": count_changed_labels(rows),
+        }
+    return {
+        "method": options.config.method,
+        "dataset": _without_folder(options.data.dataset) if options.data.dataset else "digits of scikit-learn",
+        "model": _without_folder(options.model.model) if options.model.model else "network for digits",
+        "task": rows.columns.task,
+        "num_labels": rows.num_labels,
+        **count_labels(rows, options.config.trusted_column),
+        "simulated_noise": noise,
+        "accuracy_before_correction": metrics.get("stage1_eval_accuracy"),
+        "accuracy_after_correction": metrics.get("eval_accuracy"),
+        "distance_to_true_matrix": matrix.distance(true) if matrix is not None and true is not None else None,
+        "largest_confusions": largest_confusions(matrix) if matrix is not None else [],
+        "metrics": metrics,
+        "arguments": {**_differing(options), **arguments_that_differ(options.config)},
+        "versions": versions(),
+        "seconds": round(seconds, 1),
+    }
+
+
+def write_results(folder: str | Path, results: dict[str, Any], matrix: CorruptionMatrix | None) -> None:
+    """Writes `results.json` and, where there is a matrix, its picture."""
+    folder = Path(folder)
+    text = json.dumps(results, indent=2, ensure_ascii=False, default=float)
+    (folder / RESULTS_FILE).write_text(text + "\n", encoding="utf-8")
+    if matrix is not None:
+        matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight")
+
+
+def largest_confusions(matrix: CorruptionMatrix, number: int = 10) -> list[dict[str, Any]]:
+    """The largest entries off the diagonal: which class is mistaken for which, and how often."""
+    others = matrix.probs.copy()
+    np.fill_diagonal(others, 0.0)
+    places = np.argsort(-others, axis=None, kind="stable")[:number]
+    pairs = [divmod(int(place), matrix.num_labels) for place in places]
+    return [
+        {"true": matrix.name_of(true), "noisy": matrix.name_of(noisy), "probability": float(others[true, noisy])}
+        for true, noisy in pairs
+        if others[true, noisy] > 0.0
+    ]
+
+
+def print_results(results: dict[str, Any], folder: str) -> None:
+    """The results in short: a table on a terminal, plain lines elsewhere."""
+    lines = _lines(results, folder)
+    if not sys.stdout.isatty():
+        for name, value in lines:
+            print(f"{name}: {value}")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"glc_hf: method {results['method']}", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in lines:
+        table.add_row(name, value, style="green" if name == "accuracy after correction" else None)
+    Console().print(table, markup=False)
+
+
+def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
+    rows = f"{results['train_rows']:,} to train on, {results['eval_rows']:,} to evaluate on"
+    lines = [("rows", rows)]
+    unit = "labels" if "train_labels" in results else "rows"
+    if "trusted" in results:
+        total = results["trusted"] + results["untrusted"]
+        unit = unit if total != results["train_rows"] else "rows"
+        lines.append(("trusted", f"{results['trusted']:,} of {total:,} {unit}"))
+    noise = results["simulated_noise"]
+    if noise is not None:
+        strength = f" {noise['strength']:g}" if noise["strength"] is not None else ""
+        lines.append(("simulated noise", f"{noise['kind']}{strength}, {noise['changed_labels']:,} labels made wrong"))
+    for name in ("accuracy_before_correction", "accuracy_after_correction"):
+        if results[name] is not None:
+            note = " (stage 1)" if "before" in name else ""
+            lines.append((name.replace("_", " "), f"{results[name]:.1%}{note}"))
+    if results["distance_to_true_matrix"] is not None:
+        lines.append(("estimate's distance to the true matrix", f"{results['distance_to_true_matrix']:.3f} (0 to 1)"))
+    if results["largest_confusions"]:
+        shown = results["largest_confusions"][:_SHOWN_CONFUSIONS]
+        text = ", ".join(f"{entry['true']} → {entry['noisy']} {entry['probability']:.0%}" for entry in shown)
+        lines.append(("largest confusions", text))
+    lines.append(("seconds", f"{results['seconds']:.0f}"))
+    lines.append(("saved in", folder))
+    lines.append(("load it with", f'transformers.pipeline("{_PIPELINES[results["task"]]}", model="{folder}")'))
+    return lines
+
+
+def _differing(options: TrainOptions) -> dict[str, Any]:
+    """The command's own options that are not the default; of paths, the last part alone."""
+    differing = {}
+    for arguments in (options.data, options.noise, options.model):
+        for field in dataclasses.fields(arguments):
+            value = getattr(arguments, field.name)
+            if value != field.default:
+                differing[field.name] = _without_folder(value)
+    return differing
+
+
+def _without_folder(value: Any) -> Any:
+    """Absolute paths, and those from the home folder, say where somebody keeps things."""
+    if isinstance(value, str) and (os.path.isabs(value) or value.startswith(("~", ".."))):
+        return Path(value).name
+    return value

@@ -1,0 +1,109 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Distillation from a network trained on trusted rows (Li et al. 2017)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
+from glc_hf.methods.base import IGNORED, Batch, Method, Stage, plain_cross_entropy, register
+from glc_hf.methods.estimation import accumulate_trusted, finish_matrix
+
+
+if TYPE_CHECKING:
+    from glc_hf.methods.between import Between
+
+_HELD_OUT_TO_VALIDATE = 0.25
+
+
+@register("distillation")
+class Distillation(Method):
+    """
+    A network trained on three quarters of the trusted rows gives soft targets s(x) to the untrusted ones; the last
+    stage's target there is λ·onehot(given label) + (1 − λ)·s(x), and the label itself on trusted rows.
+
+    λ is `distillation_lambda`: a number, or from two mean precisions, the clean network's on the last quarter (c) and
+    the given labels' own (n), read off Ĉ by Bayes: p(true = k | given = k) = Ĉ[k, k]·b_k / b̃_k. `"auto"` is
+    n / (n + c), so that the more precise of the two counts more; `"paper_code"` is c / (n + c), as the authors' code
+    has it.
+    """
+
+    needs_item_numbers = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.weight: float | None = None
+        self.soft_targets: torch.Tensor | None = None
+
+    @property
+    def _fixed_weight(self) -> float | None:
+        chosen = self.args.distillation_lambda
+        return None if chosen in ("auto", "paper_code") else float(chosen)
+
+    def earlier_stages(self) -> list[Stage]:
+        """The noisy network, where λ must be found (as in `glc`, so that the two can share it); then the clean one."""
+        clean = Stage("trusted", min_updates=self.args.trusted_min_updates, held_out=_HELD_OUT_TO_VALIDATE)
+        return [clean] if self._fixed_weight is not None else [Stage("untrusted"), clean]
+
+    def between(self, run: Between) -> None:
+        """Soft targets for every untrusted item, and λ."""
+        clean = len(self.earlier_stages()) - 1
+        targets = torch.zeros(len(run.item_labels("all")), self.num_labels)
+        for batch in run.infer(clean, "untrusted"):
+            targets[batch.items] = batch.logits.softmax(-1)
+        self.soft_targets = run.sum_over_processes(targets)
+        self.weight = self._fixed_weight if self._fixed_weight is not None else self._find_weight(run, clean)
+
+    def _find_weight(self, run: Between, clean: int) -> float:
+        estimate = accumulate_trusted(run, GoldAccumulator(self.num_labels))
+        matrix = finish_matrix(run, self.args, *estimate.compute())
+        true, given = run.class_counts("trusted"), run.class_counts("untrusted")
+        noisy_precision = precision_of_labels(torch.tensor(matrix.probs), true / true.sum(), given / given.sum())
+        confusion = ConfusionAccumulator(self.num_labels, smoothing=0.0)
+        for batch in run.infer(clean, "trusted", part="held_out"):
+            confusion.update_logits(batch.logits, batch.labels)
+        confusion.all_reduce(run.sum_over_processes)
+        return weight_of_given_label(
+            precision_of_network(confusion.sums[0]), noisy_precision, self.args.distillation_lambda
+        )
+
+    def item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """λ·CE(given label) + (1 − λ)·CE(soft target) on untrusted items, CE(label) on trusted ones."""
+        given = plain_cross_entropy(logits, batch.labels)
+        targets = self.soft_targets[batch.items].to(logits.device)
+        soft = -(targets * logits.float().log_softmax(-1)).sum(-1)
+        mixed = self.weight * given + (1.0 - self.weight) * soft
+        mixed = mixed.masked_fill(batch.labels == IGNORED, 0.0)
+        return torch.where(batch.trusted, given, mixed)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Soft targets and λ."""
+        return {"soft_targets": self.soft_targets, "weight": torch.tensor(self.weight, dtype=torch.float64)}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Soft targets and λ."""
+        self.soft_targets, self.weight = state["soft_targets"], float(state["weight"])
+
+
+def precision_of_network(confusion: torch.Tensor) -> float:
+    """Mean over classes of p(true = k | predicted = k), from counts by (true, predicted); 0 for a class never
+    predicted."""
+    predicted = confusion.sum(dim=0)
+    return float((confusion.diagonal() / predicted.clamp(min=1.0)).mean())
+
+
+def precision_of_labels(matrix: torch.Tensor, true_rates: torch.Tensor, given_rates: torch.Tensor) -> float:
+    """Mean over classes of p(true = k | given = k) = C[k, k]·b_k / b̃_k, at most 1; 0 for a class never given."""
+    joint = matrix.diagonal() * true_rates
+    precision = torch.where(given_rates > 0, joint / given_rates.clamp(min=1e-12), torch.zeros_like(joint))
+    return float(precision.clamp(max=1.0).mean())
+
+
+def weight_of_given_label(clean_precision: float, noisy_precision: float, choice: str) -> float:
+    """λ from the two precisions; one half where both are zero."""
+    total = clean_precision + noisy_precision
+    if total <= 0.0:
+        return 0.5
+    return (clean_precision if choice == "paper_code" else noisy_precision) / total

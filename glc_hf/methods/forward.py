@@ -1,0 +1,61 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Forward loss correction (Patrini et al. 2017): a matrix without trusted labels, with and without their gold part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from glc_hf.correction.anchor import AnchorFinder
+from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.methods.base import Stage, register
+from glc_hf.methods.matrix_method import MatrixMethod
+
+
+if TYPE_CHECKING:
+    from glc_hf.methods.between import Between
+
+_MANY_CLASSES = 100
+
+
+@register("forward")
+class Forward(MatrixMethod):
+    """Stage 1 trains on all rows; Ĉ[k] is its softmax at the example whose probability of k is the highest below the
+    97th percentile (`anchor_percentile`; the plain maximum for many classes). No label is taken as trusted."""
+
+    needs_trusted = False
+    needs_untrusted = False
+    needs_item_numbers = True
+    upsamples_trusted = False
+    identity_on_trusted = False
+
+    def first_stage(self) -> Stage:
+        """All rows."""
+        return Stage("all")
+
+    def between(self, run: Between) -> None:
+        """Finds each class's example in one pass, and reads its probabilities in a second over these few."""
+        if self.given_matrix is not None:
+            return
+        percentile = self.args.anchor_percentile or (100.0 if self.num_labels >= _MANY_CLASSES else 97.0)
+        finder = AnchorFinder(self.num_labels, len(run.item_labels("all")), percentile)
+        for batch in run.infer(0, "all"):
+            finder.update(batch.logits.double().softmax(-1), batch.items)
+        first, *others = run.gather_objects(finder)
+        for other in others:
+            first.merge(other)
+        anchors = first.anchors()
+        probs = torch.zeros(self.num_labels, self.num_labels, dtype=torch.float64)
+        for batch in run.infer(0, "all", only=anchors):
+            classes, places = (anchors.unsqueeze(1) == batch.items).nonzero(as_tuple=True)
+            probs[classes] = batch.logits[places].double().softmax(-1)
+        self.matrix = CorruptionMatrix(run.sum_over_processes(probs), run.label_names)
+
+
+@register("forward_gold")
+class ForwardGold(Forward):
+    """Forward's matrix, with plain cross-entropy on trusted rows: what the gold part alone adds."""
+
+    needs_trusted = True
+    identity_on_trusted = True

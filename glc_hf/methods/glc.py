@@ -1,0 +1,68 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Gold Loss Correction, the method of the paper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
+from glc_hf.methods.base import Stage, register
+from glc_hf.methods.estimation import accumulate_trusted, finish_matrix, fit_temperature
+from glc_hf.methods.matrix_method import MatrixMethod
+
+
+if TYPE_CHECKING:
+    from glc_hf.methods.between import Between
+
+_HELD_OUT_TO_CALIBRATE = 0.05
+
+
+@register("glc")
+class GoldLossCorrection(MatrixMethod):
+    """
+    Stage 1 learns p(noisy label | x) from the untrusted rows; Ĉ[k] is its mean over the trusted rows of class k; the
+    last stage trains on all rows with the loss corrected by Ĉ.
+
+    With `calibrate`, stage 1 is first calibrated on rows held out of it; with `match_base_rates`, Ĉ is fitted to the
+    frequencies of the noisy labels; with `estimator="paired"`, Ĉ is counted from trusted rows that carry both labels.
+    """
+
+    def check(self) -> None:
+        """The paired estimator needs a column to count."""
+        if self.given_matrix is None and self.args.estimator == "paired" and self.args.noisy_label_column is None:
+            raise ValueError(
+                "estimator='paired' counts which label the noisy source gave to each trusted row: name the column "
+                "that holds it with noisy_label_column=…"
+            )
+
+    def first_stage(self) -> Stage | None:
+        """The untrusted rows; none where both labels are known."""
+        if self.args.estimator == "paired":
+            return None
+        return Stage("untrusted", held_out=_HELD_OUT_TO_CALIBRATE if self.args.calibrate else 0.0)
+
+    def between(self, run: Between) -> None:
+        """Estimates Ĉ."""
+        if self.given_matrix is not None:
+            return
+        if self.args.estimator == "paired":
+            estimate = self._count_pairs(run)
+        else:
+            temperature = fit_temperature(run) if self.args.calibrate else 1.0
+            estimate = accumulate_trusted(run, GoldAccumulator(self.num_labels), temperature=temperature)
+        self.matrix = finish_matrix(run, self.args, *estimate.compute())
+
+    def _count_pairs(self, run: Between) -> ConfusionAccumulator:
+        true = torch.from_numpy(run.item_labels("trusted"))
+        noisy = torch.from_numpy(run.item_labels("trusted", self.args.noisy_label_column))
+        outside = (noisy < 0) | (noisy >= self.num_labels)
+        if outside.any():
+            raise ValueError(
+                f"column {self.args.noisy_label_column!r} has the label {int(noisy[outside][0])} in a trusted row, "
+                f"outside 0…{self.num_labels - 1}."
+            )
+        pairs = ConfusionAccumulator(self.num_labels, self.args.smoothing)
+        pairs.update(torch.nn.functional.one_hot(noisy, self.num_labels).double(), true)
+        return pairs

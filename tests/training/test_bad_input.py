@@ -1,0 +1,180 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Every row of the table of bad input that a trainer can meet: an error before any training, naming thing and fix."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from datasets import Value
+from transformers import Trainer, TrainingArguments
+
+from glc_hf import CorruptionMatrix, GLCTrainer, mark_trusted
+from tests.training.tiny import bert, config, noisy_text_rows, text_rows
+
+
+@pytest.fixture(autouse=True)
+def _no_training(monkeypatch):
+    """Whatever is refused here is refused before a single step."""
+
+    def step(*args, **kwargs):
+        raise AssertionError("training has begun")
+
+    monkeypatch.setattr(Trainer, "training_step", step)
+
+
+def _refused(tmp_path, match, error=ValueError, data=None, model=None, settings=None, **kwargs):
+    with pytest.raises(error, match=match):
+        GLCTrainer(
+            model if model is not None else bert(),
+            config(tmp_path, **(settings or {})),
+            train_dataset=noisy_text_rows() if data is None else data,
+            **kwargs,
+        ).train()
+
+
+def test_no_trusted_column(tmp_path):
+    _refused(tmp_path, r"'glc'.*'trusted'.*mark_trusted", data=text_rows(trusted=None))
+
+
+def test_a_flag_that_is_not_boolean(tmp_path):
+    data = noisy_text_rows().cast_column("trusted", Value("int64"))
+    _refused(tmp_path, r"'trusted'.*int64.*bool", data=data)
+
+
+def test_every_row_trusted(tmp_path):
+    data = mark_trusted(text_rows(trusted=None), fraction=1.0)
+    _refused(tmp_path, r"'glc' needs untrusted rows.*'trusted'.*mark_trusted", data=data)
+
+
+def test_no_row_trusted(tmp_path):
+    data = text_rows(trusted=None)
+    data = data.add_column("trusted", [False] * len(data))
+    _refused(tmp_path, r"'glc' needs trusted rows.*'trusted'.*mark_trusted", data=data)
+
+
+def test_a_label_outside_the_model_s_classes(tmp_path):
+    data = text_rows(num_labels=3).cast_column("label", Value("int64"))
+    first = data["label"][:].index(2)
+    _refused(tmp_path, rf"label 2 .*row {first}\b.*0…1", data=data, model=bert(num_labels=2))
+
+
+@pytest.mark.parametrize(("values", "shown"), [([0.5] * 240, "0.5"), (["cat"] * 240, "'cat'")])
+def test_labels_that_are_no_integers(tmp_path, values, shown):
+    data = text_rows().remove_columns("label").add_column("label", values)
+    _refused(tmp_path, rf"'label'.*row 0: {shown}", data=data)
+
+
+def test_a_missing_label(tmp_path):
+    data = text_rows().remove_columns("label").add_column("label", [0, 1, None] + [2] * 237)
+    _refused(tmp_path, r"'label'.*None.*row 2", data=data)
+
+
+def test_no_label_column(tmp_path):
+    _refused(tmp_path, r"label_column", data=text_rows().remove_columns("label"))
+
+
+@pytest.mark.parametrize(
+    ("probs", "match"),
+    [
+        (np.ones((2, 3)) / 3, "square"),
+        (np.array([[1.5, -0.5, 0], [0, 1, 0], [0, 0, 1]]), "row 0.*negative"),
+        (np.array([[1, 0, 0], [0.5, 0.6, 0], [0, 0, 1]]), r"row 1.*sums to 1.1"),
+        (np.array([[1, 0, 0], [0, 1, 0], [0, 0, np.nan]]), "row 2.*NaN"),
+        (np.eye(4), "4 classes.*3"),
+    ],
+)
+def test_a_matrix_that_is_none(tmp_path, probs, match):
+    _refused(tmp_path, match, corruption_matrix=probs)
+
+
+@pytest.mark.parametrize(
+    ("problem", "match"), [("multi_label_classification", "multi label"), ("regression", "regression")]
+)
+def test_heads_that_do_not_choose_one_class(tmp_path, problem, match):
+    _refused(tmp_path, match, model=bert(problem_type=problem))
+
+
+def test_a_head_with_one_logit(tmp_path):
+    _refused(tmp_path, r"num_labels=1.*num_labels=2", model=bert(num_labels=1))
+
+
+def test_an_optimizer_that_could_not_be_fresh(tmp_path):
+    model = bert()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    _refused(tmp_path, r"`optimizers`.*optimizer_cls_and_kwargs", model=model, optimizers=(optimizer, None))
+
+
+def test_a_loss_that_would_replace_the_correction(tmp_path):
+    _refused(tmp_path, "compute_loss_func", compute_loss_func=lambda outputs, labels, **_: outputs.logits.sum())
+
+
+def test_label_smoothing(tmp_path):
+    _refused(tmp_path, "label_smoothing_factor=0.1", settings={"label_smoothing_factor": 0.1})
+
+
+def test_data_parallel(tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 2))
+    _refused(tmp_path, r"DataParallel.*accelerate launch")
+
+
+def test_plain_training_arguments(tmp_path):
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True)
+    with pytest.raises(TypeError, match="GLCConfig"):
+        GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows())
+
+
+def test_rows_that_are_no_dataset(tmp_path):
+    with pytest.raises(TypeError, match=r"list.*Dataset.from_list"):
+        GLCTrainer(bert(), config(tmp_path), train_dataset=[{"input_ids": [1], "label": 0, "trusted": True}])
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"method": "gold"}, r"'gold'.*glc"),
+        ({"method": "true_matrix"}, r"true_matrix.*corruption_matrix"),
+        ({"trusted_share": 1.0}, "trusted_share"),
+        ({"trusted_share": -0.1}, "trusted_share"),
+        ({"stage2_start": "again"}, r"stage2_start.*restart"),
+        ({"missing_classes": "guess"}, r"missing_classes.*average"),
+        ({"stage1_learning_rate": 0.0}, "stage1_learning_rate"),
+        ({"estimator": "paired"}, "noisy_label_column"),
+        ({"method": "distillation", "distillation_lambda": "1.5"}, r"distillation_lambda.*1.5"),
+        ({"method": "distillation", "distillation_lambda": "often"}, r"distillation_lambda.*often"),
+        ({"method": "forward", "anchor_percentile": 101}, r"anchor_percentile.*101"),
+        ({"smoothing": 2.0}, "smoothing"),
+    ],
+)
+def test_settings_out_of_range(tmp_path, settings, match):
+    _refused(tmp_path, match, settings=settings)
+
+
+def test_a_class_without_trusted_rows_gets_a_defined_row_and_one_warning(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    data = noisy_text_rows()
+    clean, flags = np.array(data["clean_label"]), np.array(data["trusted"])
+    keep = np.flatnonzero(~(flags & (clean == 1)))
+    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data.select(keep))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.train()
+    about = [str(w.message) for w in caught if "no trusted row" in str(w.message)]
+    assert len(about) == 1
+    assert "class 1" in about[0]
+    probs = trainer.corruption_matrix.probs
+    stay = (probs[0, 0] + probs[2, 2]) / 2
+    np.testing.assert_allclose(probs[1], [(1 - stay) / 2, stay, (1 - stay) / 2], atol=1e-12)
+
+
+def test_a_matrix_close_to_singular_is_warned_about_by_class(tmp_path, monkeypatch, caplog):
+    monkeypatch.undo()
+    singular = CorruptionMatrix([[0.5, 0.5, 0], [0.5, 0.49, 0.01], [0, 0, 1]], ["cat", "dog", "fish"])
+    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=noisy_text_rows(), corruption_matrix=singular)
+    trainer.train()
+    warned = [record.getMessage() for record in caplog.records if "singular" in record.getMessage()]
+    assert len(warned) == 1
+    assert "cat/dog" in warned[0]
+    assert "fish" not in warned[0]

@@ -1,0 +1,174 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, Features, Image, Value
+from transformers import DataCollatorForTokenClassification
+
+from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
+from glc_hf.training.collator import FlagCollator
+from glc_hf.training.rows import ROW_KEY
+from tests.training.tiny import bert, config, noisy_text_rows, same_weights, token_bert, token_rows, weights
+
+
+def _image_rows(rows: int = 24) -> Dataset:
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 255, size=(8, 8), dtype=np.uint8) for _ in range(rows)]
+    dataset = Dataset.from_dict(
+        {"image": images, "label": [i % 3 for i in range(rows)], "comment": ["x"] * rows},
+        features=Features({"image": Image(), "label": Value("int64"), "comment": Value("string")}),
+    )
+    return corrupt_labels(mark_trusted(dataset, fraction=0.5), CorruptionMatrix.flip(3, 0.6))
+
+
+class _TinyVision(torch.nn.Module):
+    """A plain torch module: no config, logits as a bare tensor."""
+
+    num_classes = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 3)
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return self.linear(pixel_values.flatten(1))
+
+
+def _to_pixels(batch: dict) -> dict:
+    pixels = [torch.tensor(np.asarray(image), dtype=torch.float32) / 255 for image in batch["image"]]
+    return {"pixel_values": pixels, "labels": batch["label"]}
+
+
+@pytest.mark.parametrize("remove_unused_columns", [True, False])
+def test_a_transform_that_drops_the_flag_still_trains_with_it(tmp_path, remove_unused_columns, monkeypatch):
+    data = _image_rows()
+    seen: dict[int, bool] = {}
+    original = GLCTrainer.compute_loss
+
+    def spy(self, model, inputs, **kwargs):
+        if "trusted" in inputs:
+            seen.update(zip(inputs[ROW_KEY].tolist(), inputs["trusted"].tolist(), strict=True))
+        return original(self, model, inputs, **kwargs)
+
+    monkeypatch.setattr(GLCTrainer, "compute_loss", spy)
+    settings = config(
+        tmp_path, remove_unused_columns=remove_unused_columns, max_steps=-1, num_train_epochs=1, trusted_share=0
+    )
+    transformed = data.with_transform(_to_pixels)
+    trainer = GLCTrainer(_TinyVision(), settings, train_dataset=transformed, eval_dataset=transformed)
+    trainer.train()
+    assert seen == dict(enumerate(data["trusted"]))
+    assert trainer.corruption_matrix is not None
+    assert 0.0 <= trainer.evaluate()["eval_accuracy"] <= 1.0
+
+
+def test_labels_of_a_transformed_dataset_are_checked_without_decoding_an_image(tmp_path):
+    broken = Dataset.from_dict(
+        {
+            "image": [{"bytes": b"no image", "path": None}] * 6,
+            "label": [0, 1, 2, 7, 1, 2],
+            "trusted": [True, False] * 3,
+        },
+        features=Features({"image": Image(), "label": Value("int64"), "trusted": Value("bool")}),
+    )
+    with pytest.raises(ValueError, match=r"label 7 .*row 3"):
+        GLCTrainer(_TinyVision(), config(tmp_path), train_dataset=broken.with_transform(_to_pixels))
+
+
+def test_dataloader_workers_change_nothing(tmp_path):
+    found = []
+    for workers in (0, 2):
+        trainer = GLCTrainer(
+            bert(), config(tmp_path, dataloader_num_workers=workers), train_dataset=noisy_text_rows(rows=64)
+        )
+        trainer.train()
+        found.append(weights(trainer.model))
+    assert same_weights(*found)
+
+
+@pytest.mark.parametrize("level", ["row", "token"])
+def test_token_classification_with_flags_of_rows_or_tokens(tmp_path, level, monkeypatch):
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"x": 0}, "x")), pad_token="x")
+    clean = token_rows()
+    data = mark_trusted(clean, fraction=0.3, level=level, label_column="labels")
+    data = corrupt_labels(data, CorruptionMatrix.flip(3, 0.6), label_column="labels")
+    counted = {"stage 1": 0, "stage 2": 0}
+    from glc_hf.training.corrected import CorrectedTrainer
+
+    original = CorrectedTrainer._with_masked_labels
+
+    def spy(self, batch):
+        batch = original(self, batch)
+        kept = batch["labels"] != -100
+        if self.stage_name.startswith("stage 1"):
+            assert not batch["trusted"][kept].any()
+        counted[self.stage_name.split(" of ")[0]] += int(kept.sum())
+        return batch
+
+    monkeypatch.setattr(CorrectedTrainer, "_with_masked_labels", spy)
+    trainer = GLCTrainer(
+        token_bert(),
+        config(tmp_path, max_steps=-1, num_train_epochs=1, trusted_share=0),
+        train_dataset=data,
+        eval_dataset=clean,
+        data_collator=DataCollatorForTokenClassification(tokenizer),
+    )
+    trainer.train()
+    labels = [label for row in data["labels"] for label in row if label != -100]
+    flags = (
+        data["trusted"]
+        if level == "token"
+        else [[f] * len(r) for f, r in zip(data["trusted"], data["labels"], strict=True)]
+    )
+    trusted = sum(
+        f
+        for row, r in zip(flags, data["labels"], strict=True)
+        for f, label in zip(row, r, strict=True)
+        if label != -100
+    )
+    assert counted == {"stage 1": len(labels) - trusted, "stage 2": len(labels)}
+    metrics = trainer.evaluate()
+    trainer.model.eval()
+    right = total = 0
+    for row in clean:
+        with torch.no_grad():
+            predicted = trainer.model(torch.tensor([row["input_ids"]])).logits.argmax(-1)[0]
+        kept = torch.tensor(row["labels"]) != -100
+        right += int((predicted == torch.tensor(row["labels"]))[kept].sum())
+        total += int(kept.sum())
+    assert metrics["eval_accuracy"] == pytest.approx(right / total)
+
+
+def test_flags_of_tokens_follow_the_padding_side():
+    class Tokenizer:
+        padding_side = "left"
+
+    class Collator:
+        tokenizer = Tokenizer()
+
+        def __call__(self, features):
+            width = max(len(f["labels"]) for f in features)
+            return {"labels": torch.tensor([[-100] * (width - len(f["labels"])) + f["labels"] for f in features])}
+
+    features = [{"labels": [1, 2], "trusted": [True, False]}, {"labels": [1, 2, 0], "trusted": [False, True, True]}]
+    batch = FlagCollator(Collator(), "trusted")(features)
+    assert batch["trusted"].tolist() == [[False, True, False], [False, True, True]]
+
+
+def test_another_label_column_can_be_named(tmp_path):
+    data = noisy_text_rows().rename_column("label", "topic")
+    data = data.with_transform(
+        lambda batch: {
+            "input_ids": batch["input_ids"],
+            "attention_mask": batch["attention_mask"],
+            "labels": batch["topic"],
+        }
+    )
+    trainer = GLCTrainer(bert(), config(tmp_path, label_column="topic"), train_dataset=data)
+    trainer.train()
+    assert trainer.corruption_matrix.label_names == ["class 0", "class 1", "class 2"]

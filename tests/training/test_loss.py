@@ -1,0 +1,193 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from glc_hf import CorruptionMatrix, GLCTrainer
+from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, weights
+
+
+def _batch(dataset) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(dataset[name][:]) for name in ("input_ids", "attention_mask")}
+
+
+def test_the_training_loss_is_the_paper_s_formula(tmp_path):
+    data, matrix = noisy_text_rows(rows=16), CorruptionMatrix.flip(3, 0.6)
+    model = bert()
+    with torch.no_grad():
+        probs = model(**_batch(data)).logits.double().softmax(-1)
+    labels, trusted = torch.tensor(data["label"][:]), torch.tensor(data["trusted"][:])
+    noisy = -(probs @ torch.tensor(matrix.probs))[torch.arange(16), labels].log()
+    clean = -probs[torch.arange(16), labels].log()
+    expected = torch.where(trusted, clean, noisy).mean().item()
+    settings = config(tmp_path, max_steps=1, trusted_share=0)
+    trainer = GLCTrainer(model, settings, train_dataset=data, corruption_matrix=matrix)
+    assert trainer.train().training_loss == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["glc", "no_correction"])
+def test_gradient_accumulation_changes_neither_loss_nor_weights(tmp_path, method):
+    data = noisy_text_rows(rows=64, trusted=0.25)
+    # Trusted rows unevenly spread: all of them at the front of a sequential order.
+    order = np.argsort(~np.array(data["trusted"]), kind="stable")
+    data = data.select(order)
+    outcomes = []
+    for batch, accumulation in ((8, 1), (4, 2), (1, 8)):
+        settings = config(
+            tmp_path,
+            method=method,
+            max_steps=6,
+            per_device_train_batch_size=batch,
+            gradient_accumulation_steps=accumulation,
+            train_sampling_strategy="sequential",
+            learning_rate=1e-3,
+        )
+        trainer = GLCTrainer(bert(), settings, train_dataset=data)
+        losses = trainer.train().metrics
+        outcomes.append((losses["train_loss"], losses.get("stage1_train_loss", 0.0), weights(trainer.model)))
+    for loss, first_loss, found in outcomes[1:]:
+        assert loss == pytest.approx(outcomes[0][0], abs=1e-6)
+        assert first_loss == pytest.approx(outcomes[0][1], abs=1e-6)
+        for name, value in found.items():
+            torch.testing.assert_close(value, outcomes[0][2][name], atol=1e-6, rtol=0, msg=name)
+
+
+def test_the_model_never_sees_flags_labels_or_row_numbers(tmp_path):
+    model = bert()
+    seen: set[str] = set()
+    original = model.forward
+
+    @functools.wraps(original)
+    def forward(*args, **kwargs):
+        seen.update(kwargs)
+        return original(*args, **kwargs)
+
+    data = noisy_text_rows()
+    for remove in (True, False):
+        model.forward = forward
+        settings = config(tmp_path, method="no_correction", remove_unused_columns=remove, evaluate_stages=False)
+        columns = data if remove else data.remove_columns("clean_label")
+        trainer = GLCTrainer(model, settings, train_dataset=columns, eval_dataset=columns)
+        trainer.train()
+        trainer.evaluate()
+        trainer.predict(columns)
+    assert {"input_ids", "attention_mask"} <= seen
+    assert not seen & {"trusted", "labels", "label", "clean_label", "__row__", "num_items_in_batch"}
+
+
+def test_without_noise_and_with_the_identity_training_is_plain_training(tmp_path):
+    data = text_rows()
+    plain = GLCTrainer(bert(), config(tmp_path, method="no_correction"), train_dataset=data)
+    plain.train()
+    corrected = GLCTrainer(
+        bert(),
+        config(tmp_path, trusted_share=0),
+        train_dataset=data,
+        corruption_matrix=CorruptionMatrix.identity(3),
+    )
+    corrected.train()
+    assert same_weights(weights(plain.model), weights(corrected.model))
+
+
+def test_training_equals_the_stock_trainer_without_correction(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    data = text_rows(rows=100)
+    settings = config(tmp_path, method="no_correction", max_steps=-1, num_train_epochs=2)
+    ours = GLCTrainer(bert(), settings, train_dataset=data)
+    ours.train()
+    names = TrainingArguments.__dataclass_fields__
+    stock_args = TrainingArguments(**{n: getattr(settings, n) for n, f in names.items() if f.init and n in _GIVEN})
+    stock = Trainer(bert(), stock_args, train_dataset=data.remove_columns("trusted"))
+    stock.train()
+    for name, value in weights(stock.model).items():
+        torch.testing.assert_close(value, weights(ours.model)[name], atol=1e-6, rtol=0, msg=name)
+
+
+_GIVEN = {
+    "output_dir", "per_device_train_batch_size", "max_steps", "learning_rate", "save_strategy", "report_to",
+    "disable_tqdm", "use_cpu", "num_train_epochs",
+}  # fmt: skip
+
+
+def test_nan_logits_stop_the_run_naming_stage_and_step(tmp_path):
+    model = bert()
+    original = model.forward
+    calls = []
+
+    @functools.wraps(original)
+    def forward(*args, **kwargs):
+        outputs = original(*args, **kwargs)
+        calls.append(1)
+        if len(calls) == 3:
+            outputs.logits = outputs.logits * float("nan")
+        return outputs
+
+    trainer = GLCTrainer(
+        model,
+        config(tmp_path, save_strategy="steps", save_steps=1),
+        train_dataset=noisy_text_rows(),
+        corruption_matrix=CorruptionMatrix.flip(3, 0.6),
+    )
+    model.forward = forward
+    with pytest.raises(FloatingPointError, match=r"NaN at step 2 of stage 1 of 1"):
+        trainer.train()
+    from glc_hf.training.runs import last_complete_checkpoint
+
+    assert last_complete_checkpoint(tmp_path, processes=1) == str(tmp_path / "checkpoint-2")
+
+
+def test_bf16_autocast_trains_with_the_loss_in_fp32(tmp_path):
+    trainer = GLCTrainer(
+        bert(), config(tmp_path, bf16=True), train_dataset=noisy_text_rows(), corruption_matrix=np.full((3, 3), 1 / 3)
+    )
+    # Every class gives every label alike: the loss is log 3 for untrusted rows, to fp32 precision only in fp32.
+    logits = torch.randn(8, 3, dtype=torch.bfloat16)
+    from glc_hf.methods.base import Batch
+
+    losses = trainer.method.item_losses(logits, Batch(torch.zeros(8, dtype=torch.long), None, None))
+    assert losses.dtype == torch.float32
+    torch.testing.assert_close(losses, torch.full((8,), np.log(3), dtype=torch.float32), atol=1e-6, rtol=0)
+    trainer.train()
+    assert next(trainer.model.parameters()).dtype == torch.float32
+
+
+def test_evaluation_is_plain_cross_entropy_against_the_labels_as_given(tmp_path):
+    data = noisy_text_rows(rows=50)
+    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data, eval_dataset=data)
+    trainer.train()
+    metrics = trainer.evaluate()
+    trainer.model.eval()
+    with torch.no_grad():
+        logits = trainer.model(**_batch(data)).logits
+    given = torch.tensor(data["label"][:])
+    assert metrics["eval_loss"] == pytest.approx(F.cross_entropy(logits, given).item(), abs=1e-5)
+    assert metrics["eval_accuracy"] == pytest.approx((logits.argmax(-1) == given).float().mean().item())
+    np.testing.assert_allclose(trainer.predict(data).predictions, logits.numpy(), atol=1e-5)
+
+
+def test_evaluation_works_without_flag_and_without_labels(tmp_path):
+    data = noisy_text_rows(rows=50)
+    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data)
+    trainer.train()
+    assert "eval_accuracy" in trainer.evaluate(data.remove_columns(["trusted", "clean_label"]))
+    unlabelled = data.remove_columns(["trusted", "clean_label", "label"])
+    prediction = trainer.predict(unlabelled)
+    assert prediction.predictions.shape == (50, 3)
+    assert prediction.label_ids is None
+
+
+def test_the_user_s_metrics_replace_the_built_in_accuracy(tmp_path):
+    def metrics(prediction):
+        return {"rows": len(prediction.predictions), "width": prediction.predictions.shape[1]}
+
+    data = noisy_text_rows(rows=50)
+    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data, eval_dataset=data, compute_metrics=metrics)
+    found = trainer.evaluate()
+    assert (found["eval_rows"], found["eval_width"]) == (50, 3)
+    assert "eval_accuracy" not in found

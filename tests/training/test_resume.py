@@ -1,0 +1,122 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+from __future__ import annotations
+
+import logging
+import shutil
+
+import pytest
+from transformers import TrainerCallback
+
+from glc_hf import CorruptionMatrix, GLCTrainer
+from tests.training.tiny import bert, config, noisy_text_rows, same_weights, weights
+
+
+class Crash(Exception):
+    """Stands for whatever ends a run."""
+
+
+class CrashAt(TrainerCallback):
+    """Ends the run after a step of a stage (1 or 2)."""
+
+    def __init__(self, stage: int, step: int) -> None:
+        self.stage, self.step = stage, step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        stage = 1 if args.output_dir.endswith("stage1") else 2
+        if (stage, state.global_step) == (self.stage, self.step):
+            raise Crash
+
+
+def _trainer(folder, callbacks=(), data=None, **settings):
+    arguments = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6, **settings}
+    # Dropout on: the random state has to come back as well.
+    model = bert(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+    return GLCTrainer(
+        model,
+        config(folder, **arguments),
+        train_dataset=noisy_text_rows() if data is None else data,
+        callbacks=list(callbacks),
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    trainer = _trainer(tmp_path_factory.mktemp("undisturbed"))
+    trainer.train()
+    return weights(trainer.model), trainer.corruption_matrix
+
+
+@pytest.mark.parametrize(("stage", "step"), [(1, 1), (1, 3), (1, 6), (2, 1), (2, 5)])
+def test_a_run_that_crashed_anywhere_ends_with_the_same_weights(tmp_path, undisturbed, stage, step):
+    with pytest.raises(Crash):
+        _trainer(tmp_path, [CrashAt(stage, step)]).train()
+    trainer = _trainer(tmp_path)
+    # Another process may have drawn another head: the weights of the first start count.
+    for parameter in trainer.model.parameters():
+        parameter.data.add_(1.0)
+    output = trainer.train(resume_from_checkpoint=True)
+    assert same_weights(weights(trainer.model), undisturbed[0])
+    assert trainer.corruption_matrix == undisturbed[1]
+    assert output.global_step == 6
+    names = {name for entry in trainer.state.log_history for name in entry}
+    assert {"stage1_train_loss", "train_loss"} <= names
+
+
+def test_a_path_may_be_of_either_stage(tmp_path, undisturbed):
+    _trainer(tmp_path).train()
+    for checkpoint in ("stage1/checkpoint-4", "checkpoint-2"):
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy"))
+        trainer = _trainer(copy)
+        trainer.train(resume_from_checkpoint=str(copy / checkpoint))
+        assert same_weights(weights(trainer.model), undisturbed[0]), checkpoint
+        shutil.rmtree(copy)
+
+
+def test_without_a_checkpoint_it_starts_from_the_beginning_with_one_warning(tmp_path, undisturbed, caplog):
+    trainer = _trainer(tmp_path)
+    trainer.train(resume_from_checkpoint=True)
+    warned = [r for r in caplog.records if r.levelno == logging.WARNING and "no checkpoint" in r.getMessage()]
+    assert len(warned) == 1
+    assert same_weights(weights(trainer.model), undisturbed[0])
+
+
+@pytest.mark.parametrize("victim", ["trainer_state.json", "model.safetensors", "optimizer.pt", "rng_state.pth"])
+def test_a_checkpoint_cut_short_falls_back_to_the_one_before(tmp_path, undisturbed, caplog, victim):
+    with pytest.raises(Crash):
+        _trainer(tmp_path, [CrashAt(2, 5)]).train()
+    file = tmp_path / "checkpoint-4" / victim
+    file.write_bytes(file.read_bytes()[:-20])
+    trainer = _trainer(tmp_path)
+    trainer.train(resume_from_checkpoint=True)
+    assert any("checkpoint-4" in r.getMessage() and "cut short" in r.getMessage() for r in caplog.records)
+    assert same_weights(weights(trainer.model), undisturbed[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"seed": 1}, "the seed was 42 and is now 1"),
+        ({"method": "confusion_matrix"}, "the method was 'glc' and is now 'confusion_matrix'"),
+        ({"data": "other"}, "the training data"),
+    ],
+)
+def test_another_run_s_checkpoint_is_refused_with_what_differs(tmp_path, change, match):
+    with pytest.raises(Crash):
+        _trainer(tmp_path, [CrashAt(2, 3)]).train()
+    if "data" in change:
+        change = {"data": noisy_text_rows(strength=0.3)}
+    trainer = _trainer(tmp_path, **change)
+    with pytest.raises(ValueError, match=match):
+        trainer.train(resume_from_checkpoint=True)
+    assert (tmp_path / "checkpoint-2" / "model.safetensors").exists()
+
+
+def test_nothing_but_the_estimate_is_left_beside_the_checkpoints_of_a_finished_run(tmp_path):
+    _trainer(tmp_path).train()
+    assert sorted(file.name for file in (tmp_path / "run_state").iterdir()) == [
+        "between.json",
+        "corruption_matrix.json",
+        "glc_run.json",
+    ]
+    assert CorruptionMatrix.from_pretrained(tmp_path / "checkpoint-6").num_labels == 3

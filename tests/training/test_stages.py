@@ -1,0 +1,199 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, TrainerCallback
+
+from glc_hf import CorruptionMatrix, GLCTrainer
+from glc_hf.training.corrected import CorrectedTrainer
+from glc_hf.training.rows import ROW_KEY
+from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, weights
+
+
+class Spy(TrainerCallback):
+    """Remembers what each stage began and ended with."""
+
+    begun: list = []  # noqa: RUF012  (shared by the copies that the stages get, on purpose)
+
+    def __init__(self) -> None:
+        self.begun = []
+        self.ended = []
+
+    def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+        self.begun.append((weights(model), len(optimizer.state), state.max_steps, args.learning_rate))
+
+    def on_train_end(self, args, state, control, model=None, optimizer=None, **kwargs):
+        steps = {int(entry["step"]) for entry in optimizer.state.values()}
+        self.ended.append((weights(model), steps))
+
+
+@pytest.fixture
+def seen_rows(monkeypatch):
+    """The row numbers that carried a label in each training batch, by stage."""
+    rows: dict[str, list[int]] = {}
+    original = CorrectedTrainer._with_masked_labels
+
+    def spy(self, batch):
+        batch = original(self, batch)
+        kept = batch[self._label_name] != -100
+        rows.setdefault(self.stage_name.split(" of ")[0], []).extend(batch[ROW_KEY][kept].tolist())
+        return batch
+
+    monkeypatch.setattr(CorrectedTrainer, "_with_masked_labels", spy)
+    return rows
+
+
+def test_stage_1_sees_the_untrusted_rows_and_stage_2_all_of_them(tmp_path, seen_rows):
+    data = noisy_text_rows()
+    GLCTrainer(
+        bert(), config(tmp_path, max_steps=-1, num_train_epochs=1, trusted_share=0.0), train_dataset=data
+    ).train()
+    untrusted = np.flatnonzero(~np.array(data["trusted"])).tolist()
+    assert sorted(seen_rows["stage 1"]) == untrusted
+    assert sorted(seen_rows["stage 2"]) == list(range(len(data)))
+
+
+def test_trusted_rows_are_repeated_up_to_their_share_and_no_row_is_dropped(tmp_path, seen_rows):
+    data = noisy_text_rows(rows=400, trusted=0.03)
+    settings = config(tmp_path, max_steps=-1, num_train_epochs=1, trusted_share=0.25)
+    GLCTrainer(bert(), settings, train_dataset=data).train()
+    flags = np.array(data["trusted"])
+    counts = np.bincount(seen_rows["stage 2"], minlength=len(data))
+    assert (counts[~flags] == 1).all()
+    assert flags[seen_rows["stage 2"]].mean() == pytest.approx(0.25, abs=0.002)
+    assert counts[flags].max() - counts[flags].min() <= 1
+    assert set(seen_rows["stage 1"]).isdisjoint(np.flatnonzero(flags).tolist())
+
+
+def test_a_natural_share_above_the_setting_is_left_alone(tmp_path, seen_rows):
+    data = noisy_text_rows(trusted=0.5)
+    settings = config(tmp_path, max_steps=-1, num_train_epochs=1, trusted_share=0.15)
+    GLCTrainer(bert(), settings, train_dataset=data).train()
+    assert sorted(seen_rows["stage 2"]) == list(range(len(data)))
+
+
+def test_both_stages_start_from_the_same_weights_with_a_fresh_optimizer_and_schedule(tmp_path):
+    spy, model = Spy(), bert()
+    before = weights(model)
+    GLCTrainer(model, config(tmp_path, max_steps=5), train_dataset=noisy_text_rows(), callbacks=[spy]).train()
+    (first, first_states, *_), (second, second_states, *_) = spy.begun
+    assert same_weights(first, before)
+    assert same_weights(second, before)
+    assert first_states == second_states == 0
+    assert [steps for _, steps in spy.ended] == [{5}, {5}]
+    assert not same_weights(spy.ended[0][0], before)
+
+
+def test_continuing_starts_stage_2_where_stage_1_ended(tmp_path):
+    spy = Spy()
+    settings = config(tmp_path, stage2_start="continue")
+    GLCTrainer(bert(), settings, train_dataset=noisy_text_rows(), callbacks=[spy]).train()
+    assert same_weights(spy.begun[1][0], spy.ended[0][0])
+    assert spy.begun[1][1] == 0
+
+
+def test_model_init_gives_both_stages_the_same_weights(tmp_path):
+    spy = Spy()
+
+    def make() -> torch.nn.Module:
+        from tests.training.tiny import BertForSequenceClassification, bert_config
+
+        return BertForSequenceClassification(bert_config())
+
+    trainer = GLCTrainer(model_init=make, args=config(tmp_path), train_dataset=noisy_text_rows(), callbacks=[spy])
+    trainer.train()
+    assert same_weights(spy.begun[0][0], spy.begun[1][0])
+    assert trainer.model_init is make
+
+
+def test_a_given_matrix_is_used_as_it_is_and_skips_stage_1(tmp_path):
+    spy, given = Spy(), CorruptionMatrix.flip(3, 0.6)
+    trainer = GLCTrainer(
+        bert(), config(tmp_path), train_dataset=noisy_text_rows(), corruption_matrix=given, callbacks=[spy]
+    )
+    trainer.train()
+    assert len(spy.begun) == 1
+    assert np.array_equal(trainer.corruption_matrix.probs, given.probs)
+    assert trainer.corruption_matrix.label_names == ["class 0", "class 1", "class 2"]
+
+
+def test_overrides_of_stage_1_leave_stage_2_alone(tmp_path):
+    spy = Spy()
+    settings = config(tmp_path, max_steps=3, stage1_max_steps=6, stage1_learning_rate=0.5e-2)
+    GLCTrainer(bert(), settings, train_dataset=noisy_text_rows(), callbacks=[spy]).train()
+    assert [(steps, rate) for *_, steps, rate in spy.begun] == [(6, 0.5e-2), (3, 1e-2)]
+    epochs = config(tmp_path, max_steps=-1, num_train_epochs=1, stage1_num_train_epochs=2, trusted_share=0)
+    spy = Spy()
+    GLCTrainer(bert(), epochs, train_dataset=noisy_text_rows(rows=100, trusted=0.2), callbacks=[spy]).train()
+    assert [steps for *_, steps, _ in spy.begun] == [2 * 5, 7]
+
+
+def test_frozen_layers_stay_as_they_were_in_both_stages(tmp_path):
+    spy, model = Spy(), bert()
+    before = weights(model)
+    settings = config(tmp_path, freeze=["bert.embeddings"])
+    trainer = GLCTrainer(model, settings, train_dataset=noisy_text_rows(), callbacks=[spy])
+    trainer.train()
+    for ended, _ in spy.ended:
+        changed = {name for name in before if not torch.equal(before[name], ended[name])}
+        assert changed
+        assert not any(name.startswith("bert.embeddings") for name in changed)
+
+
+def test_a_layer_to_freeze_that_does_not_exist_is_an_error(tmp_path):
+    trainer = GLCTrainer(bert(), config(tmp_path, freeze=["bert.encoderr"]), train_dataset=noisy_text_rows())
+    with pytest.raises(ValueError, match=r"no parameter starts with 'bert.encoderr'"):
+        trainer.train()
+
+
+def test_stage_1_stays_visible_under_its_prefix(tmp_path):
+    trainer = GLCTrainer(
+        bert(), config(tmp_path), train_dataset=noisy_text_rows(), eval_dataset=text_rows(60, trusted=None)
+    )
+    output = trainer.train()
+    assert {"stage1_train_loss", "stage1_eval_accuracy", "train_loss"} <= output.metrics.keys()
+    names = [name for entry in trainer.state.log_history for name in entry]
+    assert names.index("stage1_loss") < names.index("loss")
+    assert sum(name == "stage1_loss" for name in names) == sum(name == "loss" for name in names) == 4
+
+
+def test_the_progress_bar_says_which_stage_runs(tmp_path, capsys):
+    settings = config(tmp_path, disable_tqdm=False)
+    GLCTrainer(bert(), settings, train_dataset=noisy_text_rows()).train()
+    shown = capsys.readouterr().err
+    assert "stage 1 of 2 (untrusted labels)" in shown
+    assert "stage 2 of 2 (glc)" in shown
+
+
+def test_the_saved_model_is_plain_and_has_its_matrix_beside_it(tmp_path):
+    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=noisy_text_rows())
+    trainer.train()
+    trainer.save_model()
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert same_weights(weights(loaded), weights(trainer.model))
+    assert CorruptionMatrix.from_pretrained(tmp_path) == trainer.corruption_matrix
+    assert not (tmp_path / "training_args.bin").exists()
+    assert (tmp_path / "training_args.json").exists()
+
+
+def test_training_twice_starts_with_a_fresh_optimizer_each_time(tmp_path):
+    spy = Spy()
+    trainer = GLCTrainer(bert(), config(tmp_path, max_steps=3), train_dataset=noisy_text_rows(), callbacks=[spy])
+    trainer.train()
+    trainer.train()
+    assert [states for _, states, *_ in spy.begun] == [0, 0, 0, 0]
+    assert [steps for _, steps in spy.ended] == [{3}] * 4
+
+
+def test_evaluating_before_training_changes_nothing(tmp_path):
+    data, held_out = noisy_text_rows(), text_rows(40, trusted=None)
+    results = []
+    for look_first in (False, True):
+        trainer = GLCTrainer(bert(), config(tmp_path, bf16=True), train_dataset=data, eval_dataset=held_out)
+        if look_first:
+            trainer.evaluate()
+        trainer.train()
+        results.append(weights(trainer.model))
+    assert same_weights(*results)
