@@ -57,10 +57,9 @@ def find_columns(features: Features, data: DataArguments, task: str, label_colum
     named = {kind: tuple(name for name in names if name) for kind, names in named.items() if names[0]}
     for option, name in (("--label-column", label_column), *(("the input", n) for n in sum(named.values(), ()))):
         _require(features, name, option)
-    others = Features({name: kind for name, kind in features.items() if name not in (label_column, flag)})
-    task = task if task != "auto" else _find_task(others, named, features.get(label_column))
+    task = task if task != "auto" else _find_task(features, named, label_column, flag)
     label = label_column or _find_label(features, task, flag)
-    inputs = named.get(task) or _find_inputs(others, task, label)
+    inputs = named.get(task) or _find_inputs(features, task, label, flag)
     return Columns(task, inputs, label)
 
 
@@ -69,22 +68,22 @@ def is_list(feature: Any) -> bool:
     return hasattr(feature, "feature")
 
 
-def _find_task(features: Features, named: dict[str, tuple[str, ...]], label: Any) -> str:
-    found = list(named) or [
-        kind for kind, candidates in (("token", _tokens), ("image", _images), ("text", _texts)) if candidates(features)
-    ]
+def _find_task(features: Features, named: dict[str, tuple[str, ...]], label: str | None, flag: str) -> str:
+    others = Features({name: kind for name, kind in features.items() if name not in (label, flag)})
+    kinds = (("token", _tokens), ("image", _images), ("text", _texts))
+    found = list(named) or [kind for kind, candidates in kinds if candidates(others)]
     if len(found) > 1 and "token" in found:  # words beside the running text: the labels tell
-        labels = label or next((features[name] for name in _TOKEN_LABELS if name in features), None)
-        found = ["token"] if is_list(labels) else [kind for kind in found if kind != "token"]
+        label = label or next((name for name in _TOKEN_LABELS if name in features), None)
+        found = ["token"] if is_list(features.get(label)) else [kind for kind in found if kind != "token"]
     if len(found) == 1:
         return found[0]
     what = "could be " + " or ".join(found) if found else "is not to be told"
     raise _unclear(f"the kind of input {what} by the names of the columns", features, "--task and the input's column")
 
 
-def _find_inputs(features: Features, task: str, label: str) -> tuple[str, ...]:
-    features = Features({name: kind for name, kind in features.items() if name != label})
-    candidates = {"token": _tokens, "image": _images, "text": _texts}[task](features)
+def _find_inputs(features: Features, task: str, label: str, flag: str) -> tuple[str, ...]:
+    others = Features({name: kind for name, kind in features.items() if name not in (label, flag)})
+    candidates = {"token": _tokens, "image": _images, "text": _texts}[task](others)
     if len(candidates) == 1:
         return candidates[0]
     option = {"token": "--tokens-column", "image": "--image-column", "text": "--text-column"}[task]

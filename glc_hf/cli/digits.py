@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 
@@ -15,7 +16,7 @@ DIGITS_NAMES = [str(digit) for digit in range(10)]
 DIGITS_SETTINGS: dict[str, Any] = {
     "noise": "flip",
     "noise_strength": 0.6,
-    "num_train_epochs": 10,
+    "num_train_epochs": 5,
     "learning_rate": 3e-3,
     "per_device_train_batch_size": 32,
     "per_device_eval_batch_size": 64,
@@ -25,7 +26,7 @@ DIGITS_SETTINGS: dict[str, Any] = {
 }
 # The network: the smallest residual network that timm registers. The images are enlarged for it.
 DIGITS_ARCHITECTURE = "test_resnet"
-DIGITS_IMAGE_SIZE = 32
+DIGITS_IMAGE_SIZE = 16
 _TEST_SHARE = 0.25
 _SPLIT_SEED = 0
 
@@ -64,6 +65,17 @@ def digits_model(label_names: list[str] | None = None) -> PreTrainedModel:
     from glc_hf.cli.timm_network import timm_network
 
     return timm_network(DIGITS_ARCHITECTURE, label_names or DIGITS_NAMES, DIGITS_IMAGE_SIZE)
+
+
+def use_one_thread() -> None:
+    """
+    The network is too small to share among cores: threads would wait for each other longer than they work, and on a
+    busy machine many times longer. `OMP_NUM_THREADS`, if set, holds.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def _missing(package: str) -> str:

@@ -14,10 +14,13 @@ from datasets import ClassLabel, Dataset, List, Value
 from glc_hf.cli.columns import is_list
 
 
+_NEW_COLUMN = "__encoded__"
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1", "1.0"), ("false", "f", "no", "n", "0", "0.0")
 
 
-def encode_labels(parts: dict[str, Dataset], column: str) -> tuple[dict[str, Dataset], list[str] | None]:
+def encode_labels(
+    parts: dict[str, Dataset], column: str, second: str | None = None
+) -> tuple[dict[str, Dataset], list[str] | None]:
     """
     The same classes for every part (training split, evaluation split, trusted file).
 
@@ -27,6 +30,7 @@ def encode_labels(parts: dict[str, Dataset], column: str) -> tuple[dict[str, Dat
     Args:
         parts (`dict[str, Dataset]`): By a name for messages; the first one's `ClassLabel` comes first.
         column (`str`): The labels' column.
+        second (`str`, *optional*): Another column of labels, encoded alike in the parts that have it.
 
     Returns:
         The parts, and the names of the classes; `None` where there are none.
@@ -34,9 +38,13 @@ def encode_labels(parts: dict[str, Dataset], column: str) -> tuple[dict[str, Dat
     known = [_class_label(part.features[column]) for part in parts.values()]
     class_label = next((feature for feature in known if feature is not None), None)
     names = list(class_label.names) if class_label is not None else _names_in_files(parts, column)
-    if names is None:
-        return {name: _as_integers(part, column, name) for name, part in parts.items()}, None
-    return {name: _as_classes(part, column, names, name) for name, part in parts.items()}, names
+    encoded = {}
+    for name, part in parts.items():
+        for labels in (column, second):
+            if labels is not None and labels in part.column_names:
+                part = _as_integers(part, labels, name) if names is None else _as_classes(part, labels, names, name)
+        encoded[name] = part
+    return encoded, names
 
 
 def as_flags(dataset: Dataset, column: str) -> Dataset:
@@ -143,7 +151,9 @@ def _replace(dataset: Dataset, column: str, feature: Any, encode: Callable[[Any]
         feature = List(feature)
     else:
         encoded = codes_of_values.to_pylist()
-    return dataset.remove_columns(column).add_column(column, encoded, feature=feature)
+    # The new one first: a dataset whose only column is removed forgets how many rows it has.
+    dataset = dataset.add_column(_NEW_COLUMN, encoded, feature=feature)
+    return dataset.remove_columns(column).rename_column(_NEW_COLUMN, column)
 
 
 def _row_of(dataset: Dataset, column: str, place: int) -> int:

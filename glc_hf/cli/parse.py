@@ -14,6 +14,7 @@ from transformers import HfArgumentParser
 
 from glc_hf.cli.arguments import CONFIG_DEFAULTS, DataArguments, ModelArguments, NoiseArguments
 from glc_hf.cli.digits import DIGITS_SETTINGS
+from glc_hf.methods import get_method
 from glc_hf.training.config import GLCConfig
 
 
@@ -76,6 +77,7 @@ def parse(argv: list[str]) -> TrainOptions:
         parser.unknown(rest[0], "")
     options = TrainOptions(*parsed)
     options.config.resume_from_checkpoint = _resume(options.config.resume_from_checkpoint)
+    get_method(options.config.method)  # an unknown one is an error, before anything is loaded
     _check_model_is_named(options)
     return options
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets import Dataset, Image
 from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding, default_data_collator
@@ -12,6 +12,9 @@ from transformers import DataCollatorForTokenClassification, DataCollatorWithPad
 from glc_hf.cli.columns import is_list
 from glc_hf.cli.rows import CLEAN_COLUMN, Rows
 
+
+if TYPE_CHECKING:
+    from glc_hf.cli.parse import TrainOptions
 
 _IGNORED = -100
 _LABELS = "labels"
@@ -26,7 +29,7 @@ class Prepared(NamedTuple):
     collator: Callable
 
 
-def prepare(rows: Rows, processor: Any, model: Any, trusted_column: str, max_length: int | None) -> Prepared:
+def prepare(rows: Rows, processor: Any, model: Any, options: TrainOptions) -> Prepared:
     """
     Prepares both datasets for the task.
 
@@ -34,10 +37,10 @@ def prepare(rows: Rows, processor: Any, model: Any, trusted_column: str, max_len
         rows (`Rows`): With flags and noise in place: both are carried along to the tokens.
         processor: The tokenizer or image processor.
         model: For the number of tokens it can take.
-        trusted_column (`str`): The flags.
-        max_length (`int`, *optional*): Cut texts to so many tokens.
+        options (`TrainOptions`): For the columns that go with the labels, and the number of tokens wanted.
     """
     task, inputs = rows.columns.task, rows.columns.inputs
+    beside = [options.config.trusted_column, options.config.noisy_label_column, CLEAN_COLUMN]
     if task == "image":
         collator: Callable = default_data_collator
         transform = _ImageTransform(processor, inputs[0])
@@ -47,27 +50,26 @@ def prepare(rows: Rows, processor: Any, model: Any, trusted_column: str, max_len
                 dataset = dataset.cast_column(inputs[0], Image())
             return dataset.with_transform(transform)
     else:
-        length = max_length or _longest(processor, model)
+        length = options.data.max_length or _longest(processor, model)
         if task == "text":
             collator = DataCollatorWithPadding(processor)
             tokenize: Callable = _TextTokenizer(processor, inputs, length)
         else:
             collator = DataCollatorForTokenClassification(processor)
-            tokenize = _WordTokenizer(processor, inputs[0], length, [_LABELS, trusted_column, CLEAN_COLUMN])
+            tokenize = _WordTokenizer(processor, inputs[0], length, [_LABELS, *beside])
 
         def make(dataset: Dataset) -> Dataset:
             return dataset.map(tokenize, batched=True, remove_columns=list(inputs), desc="Tokenizing")
 
-    kept = [*inputs, rows.columns.label, trusted_column, CLEAN_COLUMN]
-    train = _with_labels(rows.train, rows.columns.label, kept)
+    train = make(_with_labels(rows.train, rows.columns.label, [*inputs, *beside]))
     evaluation = rows.evaluation
     if evaluation is not None:
-        evaluation = make(_with_labels(evaluation, rows.columns.label, kept[:-2]))
-    return Prepared(make(train), evaluation, collator)
+        evaluation = make(_with_labels(evaluation, rows.columns.label, list(inputs)))
+    return Prepared(train, evaluation, collator)
 
 
-def _with_labels(dataset: Dataset, label: str, kept: list[str]) -> Dataset:
-    dataset = dataset.select_columns([name for name in kept if name in dataset.column_names])
+def _with_labels(dataset: Dataset, label: str, kept: list[str | None]) -> Dataset:
+    dataset = dataset.select_columns([name for name in (label, *kept) if name in dataset.column_names])
     return dataset if label == _LABELS else dataset.rename_column(label, _LABELS)
 
 
@@ -95,7 +97,7 @@ class _WordTokenizer:
     have the label -100 and the flag False.
     """
 
-    def __init__(self, tokenizer: Any, column: str, max_length: int, carried: list[str]) -> None:
+    def __init__(self, tokenizer: Any, column: str, max_length: int, carried: list[str | None]) -> None:
         self.tokenizer, self.column, self.max_length, self.carried = tokenizer, column, max_length, carried
 
     def __call__(self, batch: dict[str, list]) -> dict[str, list]:

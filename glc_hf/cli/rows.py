@@ -3,22 +3,19 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import numpy as np
 from datasets import Dataset, DatasetDict
 
 from glc_hf.cli.arguments import DEFAULT_TRUSTED_FRACTION
 from glc_hf.cli.columns import Columns, find_columns, is_list
 from glc_hf.cli.digits import digits_dataset
+from glc_hf.cli.held_out import hold_out_rows, hold_out_trusted_rows, subset
 from glc_hf.cli.labels import as_flags, encode_labels, has_labels, number_of_classes
 from glc_hf.cli.load_data import choose_split, load_splits
 from glc_hf.cli.noise import noise_matrix
 from glc_hf.corruption.columns import read_flags, read_integers
-from glc_hf.corruption.counter import random_words
 from glc_hf.corruption.noise import corrupt_labels
 from glc_hf.corruption.trusted import mark_trusted, merge_trusted
 from glc_hf.methods import get_method
@@ -28,9 +25,7 @@ if TYPE_CHECKING:
     from glc_hf.cli.parse import TrainOptions
     from glc_hf.corruption.matrix import CorruptionMatrix
 
-logger = logging.getLogger(__name__)
 CLEAN_COLUMN = "clean_label"
-_HELD_OUT, _HELD_OUT_OF_TRUSTED = 0.1, 0.2
 
 
 @dataclass
@@ -65,25 +60,34 @@ def load_rows(options: TrainOptions) -> Rows:
     evaluation = _evaluation_split(splits, options, columns)
     _check_trusted_are_told(train, options)
 
-    parts = {"the training split": _subset(train, data.max_train_samples, options.seed)}
+    parts = {"the training split": train}
     if evaluation is not None:
-        evaluation = evaluation.select_columns([*columns.inputs, columns.label])
-        parts["the evaluation split"] = _subset(evaluation, data.max_eval_samples, options.seed)
+        parts["the evaluation split"] = evaluation.select_columns([*columns.inputs, columns.label])
     if data.trusted_dataset is not None:
-        parts["the trusted dataset"] = _trusted_part(options, columns)
-    parts, names = encode_labels(parts, columns.label)
+        parts["the trusted dataset"] = _trusted_part(options)
+    needed = _needed_columns(parts, options, columns)
+    parts, names = encode_labels(parts, columns.label, options.config.noisy_label_column)
     num_labels = number_of_classes(list(parts.values()), columns.label, names)
     train, evaluation = parts["the training split"], parts.get("the evaluation split")
     rows = Rows(train, evaluation, columns, names, num_labels)
     if noise.simulated:
         rows.true_matrix = noise_matrix(noise, train, columns.label, num_labels, names, options.seed)
-    rows.train = train.select_columns(_needed_columns(train, options, columns))
+    rows.train = subset(train, data.max_train_samples, options.seed).select_columns(
+        [*needed, flag] if flag in train.column_names else needed
+    )
+    if evaluation is not None:
+        rows.evaluation = subset(evaluation, data.max_eval_samples, options.seed)
     if data.trusted_dataset is not None:
-        trusted = parts["the trusted dataset"].select_columns([*columns.inputs, columns.label])
-        rows.train = _merge(trusted, rows.train.select_columns(trusted.column_names), flag)
+        rows.train = _merge(parts["the trusted dataset"].select_columns(needed), rows.train, flag)
     elif flag in train.column_names:
         rows.train = as_flags(rows.train, flag)
-    return _simulate(rows, options) if noise.simulated else _hold_out_if_needed(rows, options)
+    if noise.simulated:
+        return _simulate(rows, options)
+    if rows.evaluation is None and flag in rows.train.column_names:
+        rows.train, rows.evaluation = hold_out_trusted_rows(rows.train, columns.label, options)
+    elif rows.evaluation is None:
+        rows.train, rows.evaluation = hold_out_rows(rows.train, "rows", options)
+    return rows
 
 
 def _evaluation_split(splits: DatasetDict, options: TrainOptions, columns: Columns) -> Dataset | None:
@@ -129,29 +133,22 @@ def _check_trusted_are_told(train: Dataset, options: TrainOptions) -> None:
         )
 
 
-def _needed_columns(train: Dataset, options: TrainOptions, columns: Columns) -> list[str]:
-    needed = [*columns.inputs, columns.label]
-    if options.data.index_column is not None:
-        if options.data.index_column not in train.column_names:
-            raise ValueError(
-                f"there is no --index-column {options.data.index_column!r}; columns: {', '.join(train.column_names)}."
-            )
-        needed.append(options.data.index_column)
-    flag = options.config.trusted_column
-    return [*needed, flag] if flag in train.column_names else needed
+def _needed_columns(parts: dict[str, Dataset], options: TrainOptions, columns: Columns) -> list[str]:
+    """The columns that training rows have, beside the flag, in the training split and the trusted dataset alike."""
+    needed = [*columns.inputs, columns.label, options.data.index_column, options.config.noisy_label_column]
+    needed = [name for name in needed if name is not None]
+    for part in ("the training split", "the trusted dataset"):
+        for name in needed:
+            if part in parts and name not in parts[part].column_names:
+                raise ValueError(
+                    f"{part} has no column {name!r}; its columns are {', '.join(parts[part].column_names)}."
+                )
+    return needed
 
 
-def _trusted_part(options: TrainOptions, columns: Columns) -> Dataset:
-    name = options.data.trusted_dataset
-    splits = load_splits(name, None, "--trusted-dataset")
-    trusted = choose_split(splits, options.data.train_split, "--trusted-dataset")
-    for column in (*columns.inputs, columns.label):
-        if column not in trusted.column_names:
-            raise ValueError(
-                f"--trusted-dataset {name} has no column {column!r}, as the training split has; its columns are "
-                f"{', '.join(trusted.column_names)}."
-            )
-    return trusted
+def _trusted_part(options: TrainOptions) -> Dataset:
+    splits = load_splits(options.data.trusted_dataset, None, "--trusted-dataset")
+    return choose_split(splits, options.data.train_split, "--trusted-dataset")
 
 
 def _merge(trusted: Dataset, untrusted: Dataset, flag: str) -> Dataset:
@@ -160,23 +157,13 @@ def _merge(trusted: Dataset, untrusted: Dataset, flag: str) -> Dataset:
     return merge_trusted(trusted, untrusted, trusted_column=flag)
 
 
-def _subset(dataset: Dataset, count: int | None, seed: int) -> Dataset:
-    if count is None or count >= len(dataset):
-        return dataset
-    return dataset.select(np.sort(_random_order(len(dataset), seed)[:count]))
-
-
-def _random_order(number: int, seed: int) -> np.ndarray:
-    return np.argsort(random_words("command line", seed, np.arange(number)), kind="stable")
-
-
 def _simulate(rows: Rows, options: TrainOptions) -> Rows:
     """Holds rows out while labels are right, marks the trusted ones, and makes the others noisy."""
     noise, flag, label, index = (
         options.noise, options.config.trusted_column, rows.columns.label, options.data.index_column,
     )  # fmt: skip
     if rows.evaluation is None:
-        _hold_out(rows, np.arange(len(rows.train)), _HELD_OUT, "rows, before noise", options)
+        rows.train, rows.evaluation = hold_out_rows(rows.train, "rows, before noise", options)
     if flag not in rows.train.column_names:
         fraction = noise.trusted_fraction
         if fraction is None and noise.trusted_count is None:
@@ -202,48 +189,6 @@ def _simulate(rows: Rows, options: TrainOptions) -> Rows:
         clean_column=CLEAN_COLUMN,
     )
     return rows
-
-
-def _hold_out_if_needed(rows: Rows, options: TrainOptions) -> Rows:
-    if rows.evaluation is not None:
-        return rows
-    flag = options.config.trusted_column
-    if flag not in rows.train.column_names:
-        return _hold_out(rows, np.arange(len(rows.train)), _HELD_OUT, "rows", options)
-    flags = read_flags(rows.train, flag)
-    trusted = flags.values
-    if flags.offsets is not None:
-        trusted = np.array([trusted[start:stop].any() for start, stop in pairwise(flags.offsets)], dtype=bool)
-    _hold_out(rows, np.flatnonzero(trusted), _HELD_OUT_OF_TRUSTED, "trusted rows", options)
-    if flags.offsets is not None and rows.evaluation is not None:
-        rows.evaluation = _without_untrusted_tokens(rows.evaluation, rows.columns.label, flag)
-    return rows
-
-
-def _hold_out(rows: Rows, candidates: np.ndarray, share: float, what: str, options: TrainOptions) -> Rows:
-    number = int(share * len(candidates))
-    if number == 0:
-        logger.warning(
-            f"There is no split to evaluate on, and too few {what} to hold any out: no accuracy is reported."
-        )
-        return rows
-    chosen = candidates[_random_order(len(candidates), options.seed)[:number]]
-    logger.info(
-        f"There is no split to evaluate on: {number:,} of {len(candidates):,} {what} are held out for it "
-        "(--eval-split names a split)."
-    )
-    rows.evaluation = _subset(rows.train.select(np.sort(chosen)), options.data.max_eval_samples, options.seed)
-    rows.train = rows.train.select(np.setdiff1d(np.arange(len(rows.train)), chosen))
-    return rows
-
-
-def _without_untrusted_tokens(evaluation: Dataset, label: str, flag: str) -> Dataset:
-    """Only trusted labels can judge: the others of a held-out row are left out."""
-
-    def mask(row: dict) -> dict:
-        return {label: [value if trusted else -100 for value, trusted in zip(row[label], row[flag], strict=True)]}
-
-    return evaluation.map(mask)
 
 
 def count_changed_labels(rows: Rows) -> int | None:

@@ -31,12 +31,12 @@ def main(argv: list[str]) -> int:
 
         print(train_help())
         return 0
+    started = time.perf_counter()
     from glc_hf.cli.parse import parse, print_all_options
 
     if "--help-all" in argv:
         print_all_options()
         return 0
-    started = time.perf_counter()
     options = parse(argv)
     _set_up_messages(options)
     run(options, started)
@@ -53,6 +53,7 @@ def run(options: TrainOptions, started: float | None = None) -> dict:
     """
     from transformers import set_seed
 
+    from glc_hf.cli.digits import use_one_thread
     from glc_hf.cli.load_model import load_model
     from glc_hf.cli.noise import read_matrix
     from glc_hf.cli.prepare import check_labels_fit, prepare
@@ -61,17 +62,19 @@ def run(options: TrainOptions, started: float | None = None) -> dict:
     from glc_hf.training.trainer import GLCTrainer
 
     started = time.perf_counter() if started is None else started
-    data, noise, config = options.data, options.noise, options.config
+    noise, config = options.noise, options.config
     with config.main_process_first(desc="loading the data"):
         rows = load_rows(options)
         check_labels_fit(rows)
     matrix = read_matrix(noise.corruption_matrix, "--corruption-matrix") if noise.corruption_matrix else None
     if matrix is None and config.method == "true_matrix":
         matrix = rows.true_matrix
+    if options.model.model is None:
+        use_one_thread()
     set_seed(config.seed)
     model, processor, saved_processor = load_model(options.model, rows.columns.task, rows.num_labels, rows.label_names)
     with config.main_process_first(desc="preparing the data"):
-        prepared = prepare(rows, processor, model, config.trusted_column, data.max_length)
+        prepared = prepare(rows, processor, model, options)
     config.label_column = None  # the prepared one is called `labels`
     trainer = GLCTrainer(
         model=model,

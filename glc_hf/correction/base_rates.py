@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Base rates of the noisy labels as a second source on the corruption matrix (the paper's other refinement)."""
+"""Base rates of the noisy labels as a second source on Ĉ (one of the paper's two refinements; it found no gain)."""
 
 from __future__ import annotations
 

@@ -70,22 +70,22 @@ def corrected_cross_entropy(
     _check_arguments(logits, labels, reduction)
     num_labels = logits.shape[-1]
     dtype = logits.dtype if logits.dtype == torch.float64 else torch.float32
-    rows_of = transposed(matrix, num_labels, dtype, logits.device)
+    prepared = transposed(matrix, num_labels, dtype, logits.device)
     flat_labels = _flat_labels(labels)
     flat_trusted = _flat_trusted(trusted, labels) if trusted is not None else None
 
     if torch._C._are_functorch_transforms_active() or forward_ad.unpack_dual(logits).tangent is not None:
-        ignored = flat_labels == ignore_index
+        ignored = flat_labels == ignore_index  # nothing here may depend on values: under vmap they can't be read
         losses = differentiable_item_losses(
-            _rows(logits).to(dtype), flat_labels.masked_fill(ignored, 0), flat_trusted, rows_of
+            _rows(logits).to(dtype), flat_labels.masked_fill(ignored, 0), flat_trusted, prepared
         )
         losses = losses.masked_fill(ignored, 0)
         return _reduce(losses, ignored.logical_not().sum(), reduction, labels.shape)
 
     flat_labels, ignored, count = _set_ignored_apart(flat_labels, ignore_index, num_labels, labels.shape)
-    if rows_of.is_identity or _all_trusted(flat_trusted, ignored):
+    if prepared.is_identity or _all_trusted(flat_trusted, ignored):
         return _plain_cross_entropy(logits, labels, ignore_index, reduction, dtype, count)
-    arguments = (flat_labels, flat_trusted, ignored, count, rows_of, reduction, labels.shape)
+    arguments = (flat_labels, flat_trusted, ignored, count, prepared, reduction, labels.shape)
     if logits.requires_grad and torch.is_grad_enabled():
         return _CorrectedCrossEntropy.apply(logits, *arguments)
     return _forward(logits, *arguments, with_gradient=False)[0]
@@ -162,11 +162,10 @@ def _at_least_one(count: int | Tensor) -> int | Tensor:
 def _plain_cross_entropy(
     logits: Tensor, labels: Tensor, ignore_index: int, reduction: str, dtype: torch.dtype, count: int | Tensor
 ) -> Tensor:
-    if reduction == "mean" and isinstance(count, int) and count == 0:
-        reduction = "sum"  # the mean of nothing is NaN there
-    loss = F.cross_entropy(
-        _rows(logits).to(dtype), _flat_labels(labels), ignore_index=ignore_index, reduction=reduction
-    )
+    x, flat_labels = _rows(logits).to(dtype), _flat_labels(labels)
+    if reduction == "mean" and (isinstance(count, Tensor) or count == 0):  # there the mean of nothing is NaN
+        return F.cross_entropy(x, flat_labels, ignore_index=ignore_index, reduction="sum") / _at_least_one(count)
+    loss = F.cross_entropy(x, flat_labels, ignore_index=ignore_index, reduction=reduction)
     return loss.reshape(labels.shape) if reduction == "none" else loss
 
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Calibration of the noisy classifier by temperature (the paper's first refinement).
+Calibration of the noisy classifier by temperature (one of the paper's two refinements of Ĉ; it found no gain).
 
 The temperature T minimises the mean negative log-likelihood of the **noisy** labels under softmax(logits / T). Fit it
 on rows that the classifier was not trained on.

@@ -101,7 +101,7 @@ def quotas(sizes: np.ndarray, number: int) -> np.ndarray:
     at_least = 1 if number >= len(sizes) else 0
     shares = np.maximum(np.floor(exact).astype(np.int64), at_least)
     while shares.sum() < number:
-        shares[np.argmax(np.where(shares < sizes, exact - shares, -np.inf))] += 1
+        shares[np.argmax(exact - shares)] += 1
     while shares.sum() > number:
         shares[np.argmax(np.where(shares > at_least, shares - exact, -np.inf))] -= 1
     return shares

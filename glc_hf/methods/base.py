@@ -64,6 +64,8 @@ class Method:
     needs_untrusted: ClassVar[bool] = True
     # Whether the last stage honours `GLCConfig.trusted_share`; baselines take the rows as they are.
     upsamples_trusted: ClassVar[bool] = False
+    # What the method keeps beside its matrix for a resumed run.
+    state_names: ClassVar[tuple[str, ...]] = ()
     # Whether items must be known by number (soft targets, say), which a stream can't serve.
     needs_item_numbers: ClassVar[bool] = False
 
@@ -100,7 +102,7 @@ class Method:
         return None
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Tensors (beside the matrix) that a resumed last stage needs."""
+        """Tensors (beside the matrix) that a resumed last stage needs, under `state_names`."""
         return {}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:

@@ -31,6 +31,7 @@ class Distillation(Method):
     """
 
     needs_item_numbers = True
+    state_names = ("soft_targets", "weight")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -22,6 +22,6 @@ def refuse_changing_buffers(model: torch.nn.Module, method: str) -> None:
         if isinstance(module, torch.nn.modules.batchnorm._NormBase) and module.track_running_stats:
             raise ValueError(
                 f"method {method!r} can't train this model: {name} is a {type(module).__name__}, whose forward "
-                "changes its running statistics, and the method runs the model more often than it steps. Use a network "
-                "with LayerNorm or GroupNorm (ViT, ConvNeXt, BERT, …), or another method."
+                "changes its running statistics, and the method runs the model more often than it steps. Use a "
+                "network with LayerNorm or GroupNorm (ViT, ConvNeXt, BERT, …), or another method."
             )

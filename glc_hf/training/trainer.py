@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,13 +14,13 @@ from transformers.utils import logging
 
 from glc_hf.corruption.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
-from glc_hf.methods.base import Batch, Method
+from glc_hf.methods.base import Batch, Method, Stage
 from glc_hf.training.checks import check_arguments, check_devices, check_matrix, check_model
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.corrected import CorrectedTrainer
 from glc_hf.training.data import TrainingData, training_data
+from glc_hf.training.earlier import EarlierStages, FinishedStage
 from glc_hf.training.freeze import freeze_parameters
-from glc_hf.training.inference import BetweenStages
 from glc_hf.training.labels import label_names_of
 from glc_hf.training.runs import (
     ResumePoint,
@@ -30,7 +28,7 @@ from glc_hf.training.runs import (
     check_record,
     resume_point_at,
 )
-from glc_hf.training.stage import StageTrainer, max_steps_for, name_progress_bar
+from glc_hf.training.stage import max_steps_for, name_progress_bar
 from glc_hf.version import __version__
 
 
@@ -96,12 +94,14 @@ class GLCTrainer(CorrectedTrainer):
         self.num_labels = check_model(self.model)
         self._given_matrix = check_matrix(corruption_matrix, self.num_labels)
         self.training_data: TrainingData | None = None
-        self.label_names_of_classes: list[str] | None = None
+        self.class_names: list[str] | None = None
+        # Stages that several trainers share; see `compare_methods`.
+        self.shared_stages: dict[Stage, FinishedStage] | None = None
         self.method: Method | None = None
         self._stage_history: list[dict[str, Any]] = []
         if train_dataset is not None:
             self.training_data = training_data(train_dataset, args, self.num_labels, method_class)
-            self.label_names_of_classes = label_names_of(train_dataset, self.training_data.label_column, self.model)
+            self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             self._make_method().prepare_model(self.model)
         self.add_callback(_StageHistory(self))
 
@@ -122,8 +122,8 @@ class GLCTrainer(CorrectedTrainer):
                 "the number of classes can't be read off the model: give it a `config.num_labels` (or `num_classes`)."
             )
         given = self._given_matrix
-        if given is not None and given.label_names is None and self.label_names_of_classes is not None:
-            given = given.with_names(self.label_names_of_classes)
+        if given is not None and given.label_names is None and self.class_names is not None:
+            given = given.with_names(self.class_names)
         self.method = get_method(self.args.method)(self.args, self.num_labels, given)
         self.training_data.check(self.method)
         return self.method
@@ -185,7 +185,10 @@ class GLCTrainer(CorrectedTrainer):
         run = point.run if point is not None else RunFolder(self.run_dir)
         if point is None or point.checkpoint is None or point.stage > 0:
             self._restore_or_keep_initial_weights(run, resuming=point is not None)
-        checkpoint = self._run_earlier_stages(method, run, point, ignore_keys_for_eval)
+        earlier = EarlierStages(self, run, point)
+        checkpoint = earlier.run(ignore_keys_for_eval)
+        self._stage_history = earlier.history
+        del earlier
         max_steps = self.args.max_steps
         try:
             self.model_init = None  # the weights are in place; `Trainer.train` would draw new ones
@@ -216,80 +219,6 @@ class GLCTrainer(CorrectedTrainer):
         freeze_parameters(self.model, self.args.freeze)
         return self.model_init
 
-    def _run_earlier_stages(
-        self, method: Method, run: RunFolder, point: ResumePoint | None, ignore_keys: list[str] | None
-    ) -> str | None:
-        """Trains what comes before the last stage, lets the method estimate; returns the last stage's checkpoint."""
-        stages = method.earlier_stages()
-        self._stage_history = []
-        if point is not None and point.stage == 0:
-            history = run.load_between(method, self.run_record())
-            if (
-                point.checkpoint is not None
-                and history is None
-                and (Path(point.checkpoint) / "corruption_matrix.json").exists()
-            ):
-                method.matrix = CorruptionMatrix.from_pretrained(point.checkpoint)
-                history = []
-            if history is not None or not stages:
-                self._stage_history = history or []
-                self._continue_if_asked(method, run)
-                return point.checkpoint
-        trainers: list[StageTrainer] = []
-        for number, stage in enumerate(stages, start=1):
-            trainer = StageTrainer(self, number, stage, self._model_for(stage, trainers))
-            trainers.append(trainer)
-            finished = run.load_weights(f"stage{number}") if point is not None else None
-            if finished is not None:
-                trainer.model.load_state_dict(finished)
-                continue
-            logger.info(f"***** {trainer.stage_name} *****")
-            set_seed(self.args.seed)
-            start = point.checkpoint if point is not None and point.stage == number else None
-            trainer.train(resume_from_checkpoint=start, ignore_keys_for_eval=ignore_keys)
-            self._evaluate_stage(trainer, ignore_keys)
-            self._stage_history += trainer.state.log_history
-            if self._keeps_state:
-                weights = trainer.accelerator.get_state_dict(trainer.model)
-                if self.args.should_save:
-                    run.save_weights(f"stage{number}", weights)
-                self.accelerator.wait_for_everyone()
-        method.between(
-            BetweenStages(self.training_data, trainers, self.accelerator, self.num_labels, self.label_names_of_classes)
-        )
-        self._warn_about_matrix(method.matrix)
-        if trainers and method.last_stage().start == "previous":
-            self.model.load_state_dict(trainers[-1].accelerator.get_state_dict(trainers[-1].model))
-        if self._keeps_state:
-            if self.args.should_save:
-                run.save_between(method, self.run_record(), self._stage_history)
-            self.accelerator.wait_for_everyone()
-        return None  # the stages' trainers go with this call; `Trainer.train` collects what they leave
-
-    def _model_for(self, stage: Any, trainers: list[StageTrainer]) -> torch.nn.Module:
-        model = copy.deepcopy(self.model)
-        if stage.start == "previous" and trainers:
-            model.load_state_dict(trainers[-1].accelerator.get_state_dict(trainers[-1].model))
-        return model
-
-    def _continue_if_asked(self, method: Method, run: RunFolder) -> None:
-        """After a crash before the last stage's first checkpoint, takes the stage's weights from the run folder."""
-        stages = method.earlier_stages()
-        if stages and method.last_stage().start == "previous":
-            weights = run.load_weights(f"stage{len(stages)}")
-            if weights is not None:
-                self.model.load_state_dict(weights)
-
-    def _evaluate_stage(self, trainer: StageTrainer, ignore_keys: list[str] | None) -> None:
-        if trainer.eval_dataset is None or not self.args.evaluate_stages:
-            return
-        step = trainer.state.global_step
-        done = any(
-            entry.get("step") == step and f"{trainer.prefix}_eval_loss" in entry for entry in trainer.state.log_history
-        )
-        if not done or self.args.load_best_model_at_end:
-            trainer.evaluate(ignore_keys=ignore_keys)
-
     def stage_metrics(self) -> dict[str, float]:
         """The last value of everything the earlier stages logged, under their prefix."""
         metrics: dict[str, float] = {}
@@ -297,21 +226,10 @@ class GLCTrainer(CorrectedTrainer):
             metrics.update({name: value for name, value in entry.items() if name.startswith("stage")})
         return metrics
 
-    def _warn_about_matrix(self, matrix: CorruptionMatrix | None) -> None:
-        if matrix is None:
-            return
-        pairs = matrix.indistinguishable_classes()
-        if pairs:
-            named = ", ".join(f"{matrix.name_of(i)}/{matrix.name_of(j)}" for i, j in pairs[:5])
-            more = f" and {len(pairs) - 5} more pairs" if len(pairs) > 5 else ""
-            logger.warning(
-                f"the corruption matrix is close to singular: the noisy labels of {named}{more} look alike, so only "
-                "trusted rows can part these classes. More trusted rows of them, or a longer stage 1, may help."
-            )
-
     # ------------------------------------------------------------------ going on after a crash
     @property
-    def _keeps_state(self) -> bool:
+    def keeps_state(self) -> bool:
+        """Whether the run can be resumed: it writes checkpoints."""
         return self.args.save_strategy != "no"
 
     def run_record(self) -> dict[str, Any]:
@@ -326,7 +244,7 @@ class GLCTrainer(CorrectedTrainer):
 
     def _find_resume_point(self, resume: str | bool | None) -> ResumePoint | None:
         if not resume:
-            if self._keeps_state and self.args.should_save:
+            if self.keeps_state and self.args.should_save:
                 RunFolder(self.run_dir).start_afresh()
             self.accelerator.wait_for_everyone()
             return None
@@ -342,7 +260,7 @@ class GLCTrainer(CorrectedTrainer):
         return point
 
     def _restore_or_keep_initial_weights(self, run: RunFolder, resuming: bool) -> None:
-        if not self._keeps_state:
+        if not self.keeps_state:
             return
         weights = run.load_weights("initial") if resuming else None
         if weights is not None:

@@ -47,6 +47,17 @@ def test_afterwards_every_row_is_on_the_simplex(num_labels, seed, weight):
     torch.testing.assert_close(matrix.sum(dim=1), torch.ones(num_labels, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
+def test_entries_that_leave_the_simplex_are_projected_not_clipped():
+    first = torch.tensor([[0.9, 0.1, 0.0], [0.0, 1.0, 0.0], [0.1, 0.1, 0.8]], dtype=torch.float64)
+    b, b_tilde = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64), torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
+    closed = first + torch.outer(b, b_tilde - b @ first) / (0.1 + b @ b)
+    assert (closed < 0).any()
+    matrix = match_base_rates(first, b, b_tilde, 0.1)
+    torch.testing.assert_close(matrix, project_to_simplex(closed), rtol=0, atol=1e-12)
+    clipped = closed.clamp(min=0)
+    assert (matrix - clipped / clipped.sum(dim=1, keepdim=True)).abs().max() > 1e-3
+
+
 def test_the_default_weight_halves_the_mismatch_for_any_number_of_classes():
     for num_labels in (2, 10, 200):
         (

@@ -15,6 +15,7 @@ from datasets import (
     Features,
     Image,
     IterableDataset,
+    List,
     Value,
     concatenate_datasets,
     interleave_datasets,
@@ -372,6 +373,15 @@ def test_rows_far_down_a_stream_are_named_by_their_position(matrix):
             list(corrupt_labels(stream(dataset), matrix, trusted_column=None))
         with pytest.raises(ValueError, match="label 7 .*the row with id=5500,"):
             list(corrupt_labels(stream(dataset), matrix, trusted_column=None, index_column="id"))
+
+
+def test_classes_out_of_range_are_named_even_where_features_are_known(matrix):
+    numbers = arrow(Dataset.from_dict({"label": [0, 1, 9, 3]}), 1)
+    with pytest.raises(ValueError, match="label 9 .*row 2,"):
+        list(corrupt_labels(numbers.cast_column("label", ClassLabel(num_classes=5)), matrix, trusted_column=None))
+    tokens = arrow(Dataset.from_dict({"label": [[0, -100], [-100, 1]]}), 1)
+    tags = tokens.cast_column("label", List(ClassLabel(num_classes=5)))
+    assert [row["label"].count(-100) for row in corrupt_labels(tags, matrix, trusted_column=None)] == [1, 1]
 
 
 def test_mixed_values_of_a_stream_are_named(matrix):

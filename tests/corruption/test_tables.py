@@ -96,7 +96,8 @@ def test_formats_and_transforms_are_kept(rows, matrix):
 def test_format_columns_left_out_stay_out_and_new_ones_come_in(rows, matrix):
     noisy = corrupt_labels(rows.with_format("numpy", columns=["label", "trusted"]), matrix)
     assert set(noisy[0]) == {"label", "trusted", "clean_label"}
-    assert set(noisy.with_format("numpy", columns=["label"], output_all_columns=True)[0]) == set(noisy.column_names)
+    others = rows.with_format("numpy", columns=["label", "trusted"], output_all_columns=True)
+    assert set(corrupt_labels(others, matrix)[0]) == set(noisy.column_names)
 
 
 def test_split_and_info_are_kept(rows, matrix):
@@ -165,10 +166,13 @@ def test_columns_missing_from_some_pieces_stay_null(rows, matrix):
         assert dataset["clean_label"][:] == rows["label"][:30]
 
 
-def test_transforms_follow_one_another(rows, matrix):
-    once = corrupt_labels(rows, matrix)
-    again = corrupt_labels(mark_trusted(rows.remove_columns("trusted"), count=0), matrix, seed=1)
+def test_transforms_follow_one_another(rows, matrix, tmp_path):
+    rows.save_to_disk(tmp_path / "rows", num_shards=2)
+    again = corrupt_labels(mark_trusted(load_from_disk(tmp_path / "rows"), count=9, trusted_column="mine"), matrix)
     third = corrupt_labels(again, matrix, seed=2, clean_column="second")
-    assert once.column_names == again.column_names[:-2] + ["trusted", "clean_label"]
-    assert third["clean_label"][:] == rows["label"][:]
-    assert third["second"][:] == again["label"][:]
+    for dataset in (third, pickle.loads(pickle.dumps(third))):
+        assert dataset.column_names == ["text", "label", "number", "trusted", "mine", "clean_label", "second"]
+        assert dataset["text"][:] == rows["text"][:]
+        assert dataset["clean_label"][:] == rows["label"][:]
+        assert dataset["second"][:] == again["label"][:] == corrupt_labels(rows, matrix)["label"][:]
+        assert dataset["label"][:] == corrupt_labels(again.remove_columns("clean_label"), matrix, seed=2)["label"][:]

@@ -92,6 +92,9 @@ def test_every_kind_of_list_is_kept(matrix, feature):
     assert lists_of(noisy) == lists_of(plain)
     sliced = corrupt(dataset.select(range(5, 40)), matrix, trusted_column=None)
     assert lists_of(sliced, "clean_label") == labels[5:]
+    assert lists_of(sliced) == lists_of(
+        corrupt(Dataset.from_dict({"labels": labels[5:]}), matrix, trusted_column=None)
+    )
 
 
 def test_empty_lists_stay_empty(matrix):

