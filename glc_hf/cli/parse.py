@@ -79,6 +79,7 @@ def parse(argv: list[str]) -> TrainOptions:
     options.config.resume_from_checkpoint = _resume(options.config.resume_from_checkpoint)
     get_method(options.config.method)  # an unknown one is an error, before anything is loaded
     _check_model_is_named(options)
+    _check_output_is_apart(options)
     return options
 
 
@@ -117,6 +118,17 @@ def _read_file(path: Path, parser: TrainParser) -> dict[str, Any]:
 def _resume(value: str | bool | None) -> str | bool | None:
     """`--resume_from_checkpoint` takes a path, or `True` for the furthest checkpoint."""
     return {"true": True, "false": None}.get(str(value).lower(), value)
+
+
+def _check_output_is_apart(options: TrainOptions) -> None:
+    """What is saved would be taken for data the next time."""
+    output = Path(options.config.output_dir).resolve()
+    for name in (options.data.dataset, options.data.trusted_dataset):
+        folder = Path(name).expanduser() if name is not None else None
+        if folder is not None and folder.is_dir() and folder.resolve() in (output, *output.parents):
+            raise ValueError(
+                f"--output-dir {options.config.output_dir} lies in the folder of the data, {name}: choose a place outside."
+            )
 
 
 def _check_model_is_named(options: TrainOptions) -> None:

@@ -47,7 +47,6 @@ def merge_trusted(trusted: AnyDataset, untrusted: AnyDataset, trusted_column: st
     if isinstance(trusted, IterableDataset):
         trusted, untrusted = trusted._resolve_features(), untrusted._resolve_features()
     _check_features(trusted.features, untrusted.features, trusted_column)
-    untrusted = untrusted.select_columns(list(trusted.column_names))
     parts = [_flagged(trusted, True, trusted_column), _flagged(untrusted, False, trusted_column)]
     return concatenate_datasets(parts, split=trusted.split if trusted.split == untrusted.split else None)
 

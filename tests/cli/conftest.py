@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 import pytest
+import torch
 
 from glc_hf.cli.main import main
 
@@ -46,10 +48,11 @@ def _process_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     cache = tmp_path_factory.getbasetemp() / "datasets-cache"
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
     library = logging.getLogger("glc_hf")
-    before = (library.handlers[:], library.propagate, library.level)
+    handlers, propagate, level = library.handlers[:], library.propagate, library.level
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     yield
-    library.handlers[:], library.propagate = before[0], before[1]
-    library.setLevel(before[2])
+    library.handlers[:], library.propagate = handlers, propagate
+    library.setLevel(level)
     datasets.enable_progress_bars()
 
 
@@ -76,9 +79,8 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("tiny-bert")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "a", "was", "here", "s", "##s"]
-    vocabulary = {
-        piece: number for number, piece in enumerate(pieces + [word for words in WORDS.values() for word in words])
-    }
+    pieces += [word for words in WORDS.values() for word in words]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = Lowercase()
     tokenizer.pre_tokenizer = Whitespace()
@@ -95,8 +97,12 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
         intermediate_size=32,
         max_position_embeddings=16,
         pad_token_id=0,
+        initializer_range=0.2,  # so small a network learns nothing from weights near zero
+        hidden_dropout_prob=0.0,
     )
-    BertForSequenceClassification(config).save_pretrained(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        BertForSequenceClassification(config).save_pretrained(folder)
     return folder
 
 

@@ -216,9 +216,8 @@ def test_bad_data_gets_one_line_that_names_the_thing_and_the_fix(
     write_csv(tmp_path / CLEAN, text_rows(30))
     write_csv(tmp_path / FLAGGED, flagged(30, every=3))
     write_csv(tmp_path / "other.csv", [{"sentence": row["text"], "label": row["label"]} for row in text_rows(6)])
-    write_csv(
-        tmp_path / "badflag.csv", [{**row, "trusted": flag} for row, flag in zip(text_rows(2), ["yes", "maybe"])]
-    )
+    flags = zip(text_rows(2), ["yes", "maybe"], strict=True)
+    write_csv(tmp_path / "badflag.csv", [{**row, "trusted": flag} for row, flag in flags])
     write_csv(tmp_path / "float.csv", [{"text": "a", "label": 0.5}, {"text": "b", "label": 1}])
     (tmp_path / "notes.txt").write_text("a", encoding="utf-8")
     (tmp_path / "ragged.csv").write_text('text,label\n"a,b\n', encoding="utf-8")

@@ -1,6 +1,8 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from datasets import ClassLabel, DatasetDict, Value
 
@@ -28,7 +30,12 @@ def test_order_of_columns_and_of_rows_may_differ(parts, matrix):
     assert merged.column_names == ["text", "label", "number", "trusted"]
     assert merged["number"][:] == trusted["number"][:] + turned["number"][:]
     noisy = corrupt_labels(merged, matrix)
-    assert noisy["label"][:30] == trusted["label"][:]
+    for dataset in (noisy, pickle.loads(pickle.dumps(noisy))):
+        assert dataset["label"][:30] == trusted["label"][:]
+        assert dataset["clean_label"][30:] == turned["label"][:]
+        assert dataset["text"][30:] == turned["text"][:]
+    stream = merge_trusted(trusted.to_iterable_dataset(), turned.to_iterable_dataset())
+    assert list(stream) == list(merged)
 
 
 def test_repeated_rows_may_be_merged(parts):

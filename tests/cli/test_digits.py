@@ -1,0 +1,93 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The embedded example."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import ClassLabel, Image
+from transformers import AutoModelForImageClassification, pipeline
+
+from glc_hf.cli.digits import DIGITS_NAMES, digits_dataset, digits_model
+from glc_hf.cli.timm_network import pretrained_name, timm_network
+
+from .conftest import results_in
+
+
+def test_the_digits_are_the_same_every_time() -> None:
+    one, other = digits_dataset(), digits_dataset()
+    assert (len(one["train"]), len(one["test"])) == (1347, 450)
+    assert one["train"].features == {"image": Image(), "label": ClassLabel(names=DIGITS_NAMES)}
+    assert one["test"]["label"][:] == other["test"]["label"][:]
+    picture = np.asarray(one["train"][0]["image"])
+    assert picture.shape == (8, 8)
+    assert picture.max() == 255
+
+
+def test_the_network_survives_saving_and_loading(tmp_path: Path) -> None:
+    model = digits_model().eval()
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
+    pixels = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        assert torch.equal(model(pixels).logits, loaded(pixels).logits)
+    assert loaded.config.id2label == dict(enumerate(DIGITS_NAMES))
+
+
+def test_a_network_from_scratch_starts_with_the_weights_of_timm() -> None:
+    # He initialisation, fan out: 64 channels × 3 × 3. transformers would draw with a deviation of 0.02.
+    convolution = next(
+        module
+        for module in timm_network("resnet18", ["a", "b"]).modules()
+        if isinstance(module, torch.nn.Conv2d) and module.weight.shape == (64, 64, 3, 3)
+    )
+    assert convolution.weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.02)
+
+
+def test_an_unknown_network_of_timm_is_named() -> None:
+    with pytest.raises(ValueError, match="no network 'resnet1818'.*resnet18"):
+        timm_network("resnet1818", ["a", "b"])
+
+
+def test_a_network_without_tag_gets_the_default_weights() -> None:
+    assert pretrained_name("timm/resnet18") == "timm/resnet18.a1_in1k"
+    assert pretrained_name("timm/resnet18.tv_in1k") == "timm/resnet18.tv_in1k"
+
+
+@pytest.mark.parametrize(("module", "package"), [("sklearn.datasets", "scikit-learn"), ("timm", "timm")])
+def test_a_missing_package_says_how_to_install_it(
+    glc_hf, monkeypatch: pytest.MonkeyPatch, module: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    outcome = glc_hf("train")
+    assert outcome.code == 2
+    assert f'{package}, which is not installed: pip install "glc_hf[demo]"' in outcome.complaint
+
+
+def test_the_example_corrects_digits_even_when_shortened(glc_hf, tmp_path: Path) -> None:
+    outcome = glc_hf("train", "--output-dir", tmp_path, "--num-train-epochs", "2", "--seed", "0")
+    assert outcome.code == 0, outcome.err
+    results = results_in(tmp_path)
+    assert (results["train_rows"], results["eval_rows"], results["trusted"]) == (1347, 450, 67)
+    assert results["simulated_noise"]["kind"] == "flip"
+    assert results["accuracy_after_correction"] > results["accuracy_before_correction"] + 0.3
+    assert "accuracy before correction: " in outcome.out
+    digit = digits_dataset()["test"][0]
+    answers = pipeline("image-classification", model=str(tmp_path))(digit["image"], top_k=10)
+    assert {answer["label"] for answer in answers} == set(DIGITS_NAMES)
+    for name in ("model.safetensors", "corruption_matrix.json", "corruption_matrix.png", "results.json"):
+        assert (tmp_path / name).stat().st_size > 0
+    assert (tmp_path / "stage1").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_example_gains_thirty_points_within_three_minutes(glc_hf, tmp_path: Path, seed: int) -> None:
+    assert glc_hf("train", "--output-dir", tmp_path, "--seed", seed).code == 0
+    results = results_in(tmp_path)
+    assert results["accuracy_after_correction"] > results["accuracy_before_correction"] + 0.3
+    assert results["seconds"] < 180
