@@ -127,7 +127,8 @@ def _check_output_is_apart(options: TrainOptions) -> None:
         folder = Path(name).expanduser() if name is not None else None
         if folder is not None and folder.is_dir() and folder.resolve() in (output, *output.parents):
             raise ValueError(
-                f"--output-dir {options.config.output_dir} lies in the folder of the data, {name}: choose a place outside."
+                f"--output-dir {options.config.output_dir} lies in the folder of the data, {name}: choose a place "
+                "outside."
             )
 
 

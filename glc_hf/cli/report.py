@@ -103,9 +103,12 @@ def print_results(results: dict[str, Any], folder: str) -> None:
     table = Table(title=f"glc_hf: method {results['method']}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, value in lines:
+    for name, value in lines[:-1]:
         table.add_row(name, value, style="green" if name == "accuracy after correction" else None)
-    Console().print(table, markup=False)
+    console = Console()
+    console.print(table, markup=False)
+    # Outside the table, where a narrow terminal does not cut it into pieces.
+    console.print(": ".join(lines[-1]), markup=False, highlight=False, soft_wrap=True)
 
 
 def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
@@ -125,7 +128,7 @@ def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
             note = " (stage 1)" if "before" in name else ""
             lines.append((name.replace("_", " "), f"{results[name]:.1%}{note}"))
     if results["distance_to_true_matrix"] is not None:
-        lines.append(("estimate's distance to the true matrix", f"{results['distance_to_true_matrix']:.3f} (0 to 1)"))
+        lines.append(("distance to the true matrix", f"{results['distance_to_true_matrix']:.3f} (0 to 1)"))
     if results["largest_confusions"]:
         shown = results["largest_confusions"][:_SHOWN_CONFUSIONS]
         text = ", ".join(f"{entry['true']} → {entry['noisy']} {entry['probability']:.0%}" for entry in shown)

@@ -106,7 +106,7 @@ def _set_up_messages(options: TrainOptions) -> None:
     library = logging.getLogger("glc_hf")
     library.handlers[:] = [handler]
     library.propagate = False
-    library.setLevel(logging.INFO if options.config.process_index == 0 else logging.WARNING)
+    library.setLevel(logging.INFO if options.config.process_index == 0 else logging.ERROR)
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     warnings.filterwarnings("ignore", message=".*pin_memory.*")  # said at each epoch on machines without a GPU
     if options.config.disable_tqdm:

@@ -198,6 +198,10 @@ CLEAN = "clean.csv"
         (["--dataset", CLEAN, "--noise", "flip", "--task", "token", "--tokens-column", "text"], ["'label'", "token"]),
         (["--dataset", "badflag.csv"], ["'trusted'", "row 1", "'maybe'"]),
         (["--dataset", "float.csv", "--noise", "flip"], ["'label'", "row 0", "0.5"]),
+        (
+            ["--dataset", ".", "--noise", "flip", "--output-dir", "runs/model"],
+            ["runs/model", "choose a place outside"],
+        ),
         (["--dataset", "notes.txt"], ["notes.txt", ".parquet"]),
         (["--dataset", "ragged.csv"], ["ragged.csv"]),
         (["--dataset", "./nothing.csv"], ["no file or folder", "nothing.csv"]),

@@ -166,6 +166,19 @@ def test_columns_missing_from_some_pieces_stay_null(rows, matrix):
         assert dataset["clean_label"][:] == rows["label"][:30]
 
 
+def test_pieces_with_their_columns_in_another_order_can_be_pickled(rows, matrix, tmp_path):
+    rows.save_to_disk(tmp_path / "rows")
+    first = load_from_disk(tmp_path / "rows")
+    turned = first.select_columns(["label", "trusted", "text", "number"])
+    both = concatenate_datasets([corrupt_labels(first, matrix), corrupt_labels(turned, matrix)])
+    again = corrupt_labels(both, matrix, clean_column="second")
+    for dataset in (again, pickle.loads(pickle.dumps(again))):
+        assert dataset["text"][:] == rows["text"][:] * 2
+        assert dataset["clean_label"][:] == rows["label"][:] * 2
+        assert dataset["second"][:] == both["label"][:]
+        assert dataset["label"][:] == again["label"][:]
+
+
 def test_transforms_follow_one_another(rows, matrix, tmp_path):
     rows.save_to_disk(tmp_path / "rows", num_shards=2)
     again = corrupt_labels(mark_trusted(load_from_disk(tmp_path / "rows"), count=9, trusted_column="mine"), matrix)

@@ -85,7 +85,7 @@ def test_a_rare_class_gets_one_where_there_are_enough_to_draw():
     assert flags[:990].sum() == 2
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.floats(0, 1))
 def test_quotas_add_up_and_stay_within_each_class(sizes, fraction):
     sizes = np.array(sizes)
