@@ -101,7 +101,6 @@ def main() -> None:
             "corrupt_labels, memory-mapped and shuffled": lambda: corrupt_labels(
                 shuffled, matrix, trusted_column=None
             ),
-            "mark_trusted": lambda: mark_trusted(rows, fraction=0.1),
         }
         memory = extra_memory(cases["corrupt_labels"])
         for function in cases.values():

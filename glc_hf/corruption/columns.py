@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from glc_hf.corruption.column_checks import IGNORED_LABEL as IGNORED_LABEL
 from glc_hf.corruption.column_checks import (
     check_labels,
     class_names,

@@ -18,7 +18,7 @@ def _inputs(data, start, stop):
 
 
 def test_the_weights_are_the_slope_of_the_trusted_loss_in_the_weight_of_each_example():
-    """Against the definition: really take the step θ − α∇Σε_j l_j, for a small ε, and see how the trusted loss falls."""
+    """Against the definition: really take the step θ − α∇Σε_j l_j for a small ε, and see the trusted loss fall."""
     data = noisy_text_rows(rows=24)
     model = bert().double()
     allow_second_derivatives(model)
