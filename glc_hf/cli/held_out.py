@@ -49,7 +49,7 @@ def hold_out_trusted_rows(train: Dataset, label: str, options: TrainOptions) -> 
     trusted = flags.values
     if flags.offsets is not None:
         trusted = np.array([trusted[start:stop].any() for start, stop in pairwise(flags.offsets)], dtype=bool)
-    train, evaluation = _part(train, np.arange(len(trusted)), _SHARE_OF_TRUSTED, "trusted rows", options)
+    train, evaluation = _part(train, np.flatnonzero(trusted), _SHARE_OF_TRUSTED, "trusted rows", options)
     if flags.offsets is not None and evaluation is not None:
         evaluation = evaluation.map(_TrustedLabels(label, flag))
     return train, evaluation

@@ -62,6 +62,8 @@ class Method:
     name: ClassVar[str]
     needs_trusted: ClassVar[bool] = True
     needs_untrusted: ClassVar[bool] = True
+    # Whether a corruption matrix is part of it; one that is given to any other method is a mistake.
+    uses_matrix: ClassVar[bool] = False
     # Whether the last stage honours `GLCConfig.trusted_share`; baselines take the rows as they are.
     upsamples_trusted: ClassVar[bool] = False
     # What the method keeps beside its matrix for a resumed run.
@@ -74,6 +76,11 @@ class Method:
         self.num_labels = num_labels
         self.given_matrix = given_matrix
         self.matrix: CorruptionMatrix | None = given_matrix
+        if given_matrix is not None and not self.uses_matrix:
+            raise ValueError(
+                f"method {self.name!r} uses no corruption matrix, and one is given: leave it out, or use "
+                "'true_matrix'."
+            )
         self.check()
 
     def check(self) -> None:

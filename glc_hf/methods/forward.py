@@ -58,4 +58,5 @@ class ForwardGold(Forward):
     """Forward's matrix, with plain cross-entropy on trusted rows: what the gold part alone adds."""
 
     needs_trusted = True
+    upsamples_trusted = True
     identity_on_trusted = True

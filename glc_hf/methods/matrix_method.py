@@ -15,6 +15,7 @@ class MatrixMethod(Method):
     matrix is used as it is, with no first stage; otherwise a subclass estimates it.
     """
 
+    uses_matrix = True
     upsamples_trusted = True
     # Whether trusted labels are known to be right (the gold part), or corrected like any other.
     identity_on_trusted = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,7 @@ class LabelledRows:
         chosen[order[:number]] = True
         return rows[~chosen], rows[chosen]
 
+    @cache  # noqa: B019  (the rows live as long as their trainer)
     def fingerprint(self) -> str:
         """Changes when a label, a flag or the number of rows does."""
         digest = hashlib.blake2b(digest_size=16)

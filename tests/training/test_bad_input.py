@@ -152,6 +152,15 @@ def test_settings_out_of_range(tmp_path, settings, match):
     _refused(tmp_path, match, settings=settings)
 
 
+def test_a_matrix_for_a_method_that_uses_none(tmp_path):
+    _refused(
+        tmp_path,
+        r"'no_correction' uses no corruption matrix",
+        settings={"method": "no_correction"},
+        corruption_matrix=np.eye(3),
+    )
+
+
 def test_a_class_without_trusted_rows_gets_a_defined_row_and_one_warning(tmp_path, monkeypatch):
     monkeypatch.undo()
     data = noisy_text_rows()
