@@ -120,7 +120,7 @@ class _WordTokenizer:
 
 def _first_tokens(word_ids: list[int | None]) -> list[int | None]:
     """The word of each token that is the first of one."""
-    return [word for before, word in zip([None, *word_ids[:-1]], word_ids, strict=True)]
+    return [word if word != before else None for before, word in zip([None, *word_ids[:-1]], word_ids, strict=True)]
 
 
 class _ImageTransform:

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def run(options: TrainOptions, started: float | None = None) -> dict:
+def run(options: TrainOptions, started: float | None = None) -> dict[str, Any]:
     """
     Trains, saves and reports; returns what `results.json` holds.
 
