@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 # Where the command's default is not the one of `GLCConfig`.
 CONFIG_DEFAULTS = {"output_dir": "glc-hf-output"}
-NOISE_FAMILIES = ("none", "uniform", "flip", "hierarchical")
+NOISE_FAMILIES = ("none", "uniform", "flip", "hierarchical", "weak")
 TASKS = ("auto", "text", "image", "token")
 DEFAULT_TRUSTED_FRACTION = 0.05
 
@@ -71,7 +71,8 @@ class NoiseArguments:
     noise: str = _option(
         "none",
         "Noise to put on the untrusted labels: none (the labels are noisy as they are), uniform, flip, hierarchical, "
-        "or the path of a corruption_matrix.json.",
+        "weak (the labels of a weak classifier, trained on the clean ones first), or the path of a "
+        "corruption_matrix.json.",
     )
     noise_strength: float = _option(0.6, "Strength of uniform, flip or hierarchical noise, from 0 to 1.")
     noise_seed: int | None = _option(None, "Seed of everything drawn about the rows; left out: that of --seed.")
@@ -80,6 +81,8 @@ class NoiseArguments:
         "Groups for hierarchical noise: a column that gives each class its group (such as coarse_label), or a JSON "
         "list (of each class's group, or of each group's classes).",
     )
+    weak_epochs: float = _option(10.0, "Epochs that the weak classifier of --noise weak is trained for.")
+    weak_temperature: float = _option(5.0, "Temperature that its labels are drawn at; higher is noisier.")
     trusted_fraction: float | None = _option(
         None,
         "Share of the rows to mark as trusted where noise is simulated; left out: "
@@ -107,6 +110,9 @@ class NoiseArguments:
             raise ValueError(
                 "--noise hierarchical and --noise-groups go together: the groups say which classes are confused."
             )
+        for name in ("weak_epochs", "weak_temperature"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"--{name.replace('_', '-')} is greater than 0, got {getattr(self, name)}.")
         if self.trusted_fraction is not None and not 0.0 < self.trusted_fraction < 1.0:
             raise ValueError(f"--trusted-fraction lies between 0 and 1, got {self.trusted_fraction}.")
         _check_at_least_one("trusted_count", self.trusted_count)
@@ -130,6 +136,11 @@ class ModelArguments:
         None,
         "Hub id or local folder; timm/NAME for any network of timm, such as timm/resnet18. Without it and without "
         "--dataset: a small network for digits.",
+    )
+    compare: list[str] | None = _option(  # noqa: RUF009  (it is a field)
+        None,
+        "Train several methods on the same rows, noise and initial weights, and print one table; stages that they "
+        "have in common are trained once. Each model is saved in a folder of its name.",
     )
     task: str = _option("auto", "Kind of input; auto: found from the columns.", choices=list(TASKS))
     from_scratch: bool = _option(False, "Start from random weights: only the configuration is taken.")

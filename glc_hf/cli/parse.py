@@ -77,7 +77,8 @@ def parse(argv: list[str]) -> TrainOptions:
         parser.unknown(rest[0], "")
     options = TrainOptions(*parsed)
     options.config.resume_from_checkpoint = _resume(options.config.resume_from_checkpoint)
-    get_method(options.config.method)  # an unknown one is an error, before anything is loaded
+    for name in (options.config.method, *(options.model.compare or ())):
+        get_method(name)  # an unknown one is an error, before anything is loaded
     _check_model_is_named(options)
     _check_output_is_apart(options)
     return options

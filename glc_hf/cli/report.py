@@ -29,7 +29,12 @@ _SHOWN_CONFUSIONS = 3
 
 
 def results_of(
-    trainer: GLCTrainer, rows: Rows, options: TrainOptions, metrics: dict[str, Any], seconds: float
+    trainer: GLCTrainer,
+    rows: Rows,
+    options: TrainOptions,
+    metrics: dict[str, Any],
+    seconds: float,
+    label_accuracy: float | None = None,
 ) -> dict[str, Any]:
     """
     Every figure of the run, ready for JSON.
@@ -40,17 +45,20 @@ def results_of(
         options (`TrainOptions`): What it was told.
         metrics (`dict`): Of training and evaluation.
         seconds (`float`): From start to end.
+        label_accuracy (`float`, *optional*): How many of a weak classifier's labels are right.
     """
     matrix, true = trainer.corruption_matrix, rows.true_matrix
     noise = None
-    if true is not None:
+    if options.noise.simulated:
+        has_strength = options.noise.noise.isalpha() and options.noise.noise != "weak"
         noise = {
             "kind": _without_folder(options.noise.noise),
-            "strength": options.noise.noise_strength if options.noise.noise.isalpha() else None,
+            "strength": options.noise.noise_strength if has_strength else None,
             "changed_labels": count_changed_labels(rows),
+            "label_accuracy": label_accuracy,
         }
     return {
-        "method": options.config.method,
+        "method": trainer.args.method,
         "dataset": _without_folder(options.data.dataset) if options.data.dataset else "digits of scikit-learn",
         "model": _without_folder(options.model.model) if options.model.model else "network for digits",
         "task": rows.columns.task,
@@ -62,7 +70,7 @@ def results_of(
         "distance_to_true_matrix": matrix.distance(true) if matrix is not None and true is not None else None,
         "largest_confusions": largest_confusions(matrix) if matrix is not None else [],
         "metrics": metrics,
-        "arguments": {**_differing(options), **arguments_that_differ(options.config)},
+        "arguments": {**_differing(options), **arguments_that_differ(trainer.args)},
         "versions": versions(),
         "seconds": round(seconds, 1),
     }
@@ -122,7 +130,11 @@ def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
     noise = results["simulated_noise"]
     if noise is not None:
         strength = f" {noise['strength']:g}" if noise["strength"] is not None else ""
-        lines.append(("simulated noise", f"{noise['kind']}{strength}, {noise['changed_labels']:,} labels made wrong"))
+        if noise["label_accuracy"] is not None:
+            came_of_it = f"labels of untrusted rows right in {noise['label_accuracy']:.1%}"
+        else:
+            came_of_it = f"{noise['changed_labels']:,} labels made wrong"
+        lines.append(("simulated noise", f"{noise['kind']}{strength}, {came_of_it}"))
     for name in ("accuracy_before_correction", "accuracy_after_correction"):
         if results[name] is not None:
             note = " (stage 1)" if "before" in name else ""

@@ -70,7 +70,7 @@ def load_rows(options: TrainOptions) -> Rows:
     num_labels = number_of_classes(list(parts.values()), columns.label, names)
     train, evaluation = parts["the training split"], parts.get("the evaluation split")
     rows = Rows(train, evaluation, columns, names, num_labels)
-    if noise.simulated:
+    if noise.simulated and noise.noise != "weak":
         rows.true_matrix = noise_matrix(noise, train, columns.label, num_labels, names, options.seed)
     rows.train = subset(train, data.max_train_samples, options.seed).select_columns(
         [*needed, flag] if flag in train.column_names else needed
@@ -179,6 +179,8 @@ def _simulate(rows: Rows, options: TrainOptions) -> Rows:
             trusted_column=flag,
             index_column=index,
         )
+    if noise.noise == "weak":
+        return rows  # drawn when the rows are prepared for a network
     rows.train = corrupt_labels(
         rows.train,
         rows.true_matrix,

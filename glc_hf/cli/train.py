@@ -7,11 +7,12 @@ import logging
 import sys
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
     from glc_hf.cli.parse import TrainOptions
+    from glc_hf.cli.set_up import Ready
 
 WHEN_INTERRUPTED = (
     "The same command with --resume_from_checkpoint True goes on from the last checkpoint (checkpoints are written "
@@ -43,54 +44,38 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def run(options: TrainOptions, started: float | None = None) -> dict[str, Any]:
+def run(options: TrainOptions, started: float | None = None) -> dict:
     """
-    Trains, saves and reports; returns what `results.json` holds.
+    Trains, saves and reports; returns what `results.json` holds (of a comparison: `comparison.json`).
 
     Args:
         options (`TrainOptions`): What to do.
         started (`float`, *optional*): When the clock was started, in `time.perf_counter()`'s seconds.
     """
-    from transformers import set_seed
-
-    from glc_hf.cli.digits import use_one_thread
-    from glc_hf.cli.load_model import load_model
-    from glc_hf.cli.noise import read_matrix
-    from glc_hf.cli.prepare import check_labels_fit, prepare
-    from glc_hf.cli.report import print_results, results_of, write_results
-    from glc_hf.cli.rows import load_rows
-    from glc_hf.training.trainer import GLCTrainer
+    from glc_hf.cli.set_up import set_up
 
     started = time.perf_counter() if started is None else started
-    noise, config = options.noise, options.config
-    with config.main_process_first(desc="loading the data"):
-        rows = load_rows(options)
-        check_labels_fit(rows)
-    matrix = read_matrix(noise.corruption_matrix, "--corruption-matrix") if noise.corruption_matrix else None
-    if matrix is None and config.method == "true_matrix":
-        matrix = rows.true_matrix
-    if options.model.model is None:
-        use_one_thread()
-    set_seed(config.seed)
-    model, processor, saved_processor = load_model(options.model, rows.columns.task, rows.num_labels, rows.label_names)
-    with config.main_process_first(desc="preparing the data"):
-        prepared = prepare(rows, processor, model, options)
-    config.label_column = None  # the prepared one is called `labels`
-    trainer = GLCTrainer(
-        model=model,
-        args=config,
-        data_collator=prepared.collator,
-        train_dataset=prepared.train,
-        eval_dataset=prepared.evaluation,
-        processing_class=saved_processor,
-        corruption_matrix=matrix,
-    )
+    ready = set_up(options)
+    if options.model.compare:
+        from glc_hf.cli.comparison import run_comparison
+
+        return run_comparison(ready, options)
+    return run_one(ready, options, started)
+
+
+def run_one(ready: Ready, options: TrainOptions, started: float) -> dict:
+    """One method, from set-up rows and model to a saved one."""
+    from glc_hf.cli.report import print_results, results_of, write_results
+
+    config = options.config
+    trainer = ready.trainer(config, ready.model)
     metrics = dict(trainer.train(resume_from_checkpoint=config.resume_from_checkpoint).metrics)
-    if prepared.evaluation is not None:
+    if trainer.eval_dataset is not None:
         metrics.update(trainer.evaluate())
     # Not a public save yet: the results go with the model when it is pushed.
     trainer.save_model(config.output_dir, _internal_call=True)
-    results = results_of(trainer, rows, options, metrics, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    results = results_of(trainer, ready.rows, options, metrics, seconds, ready.label_accuracy)
     if trainer.is_world_process_zero():
         write_results(config.output_dir, results, trainer.corruption_matrix)
         print_results(results, config.output_dir)

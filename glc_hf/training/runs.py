@@ -3,10 +3,10 @@
 What a run leaves in its output folder so that it can go on after a crash.
 
     output_dir/
-      run_state/glc_run.json               what the run is (method, seed, data): resuming needs the same
-      run_state/initial.safetensors        the weights every stage starts from   } removed when the run is complete
-      run_state/stage1.safetensors         a finished stage's weights            }
-      run_state/between.json, …            what was estimated between the stages
+      _run_state/glc_run.json               what the run is (method, seed, data): resuming needs the same
+      _run_state/initial.safetensors        the weights every stage starts from   } removed when the run is complete
+      _run_state/stage1.safetensors         a finished stage's weights            }
+      _run_state/between.json, …            what was estimated between the stages
       stage1/checkpoint-N/                 the Trainer's own checkpoints, with glc_run.json
       checkpoint-N/                        the last stage's, with glc_run.json and corruption_matrix.json
 """
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 RECORD_FILE = "glc_run.json"
-_STATE_FOLDER = "run_state"
+# The Trainer leaves names with an underscore out of what it pushes.
+_STATE_FOLDER = "_run_state"
 _MEANING = {
     "method": "the method",
     "seed": "the seed",

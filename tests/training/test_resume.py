@@ -114,7 +114,7 @@ def test_another_run_s_checkpoint_is_refused_with_what_differs(tmp_path, change,
 
 def test_nothing_but_the_estimate_is_left_beside_the_checkpoints_of_a_finished_run(tmp_path):
     _trainer(tmp_path).train()
-    assert sorted(file.name for file in (tmp_path / "run_state").iterdir()) == [
+    assert sorted(file.name for file in (tmp_path / "_run_state").iterdir()) == [
         "between.json",
         "corruption_matrix.json",
         "glc_run.json",

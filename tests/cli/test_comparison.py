@@ -1,0 +1,80 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Several methods from one start, and labels from a weak classifier, on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from transformers import AutoModelForSequenceClassification
+
+from .conftest import results_in, text_rows, write_csv
+
+
+QUICK = ["--max_steps", "4", "--save_strategy", "no", "--per_device_train_batch_size", "8"]
+
+
+def _folder(tmp_path: Path) -> Path:
+    data = tmp_path / "data"
+    data.mkdir()
+    write_csv(data / "train.csv", text_rows(120))
+    write_csv(data / "test.csv", text_rows(30, seed=1))
+    return data
+
+
+def test_methods_are_compared_in_one_table_and_share_their_first_stage(
+    glc_hf, tmp_path: Path, tiny_bert: Path
+) -> None:
+    output = tmp_path / "out"
+    methods = ["no_correction", "trusted_only", "confusion_matrix", "glc"]
+    outcome = glc_hf(
+        "train", "--dataset", _folder(tmp_path), "--model", tiny_bert, "--output-dir", output, "--noise", "flip",
+        "--trusted-fraction", "0.2", "--trusted_min_updates", "4", "--compare", *methods, *QUICK,
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    rows = json.loads((output / "comparison.json").read_text())["methods"]
+    assert {row["method"] for row in rows} == set(methods)
+    assert {row["method"]: row["shared_stages"] for row in rows}["glc"] == 1
+    accuracies = [row["accuracy_after_correction"] for row in rows]
+    assert accuracies == sorted(accuracies, reverse=True)
+    lines = outcome.out.splitlines()
+    header = next(place for place, line in enumerate(lines) if line.startswith("method"))
+    assert [line.split()[0] for line in lines[header + 1 : header + 5]] == [row["method"] for row in rows]
+    for method in methods:
+        AutoModelForSequenceClassification.from_pretrained(output / method)
+        assert results_in(output / method)["method"] == method
+    assert not (output / "no_correction" / "corruption_matrix.json").exists()
+    assert (output / "glc" / "corruption_matrix.json").exists()
+
+
+def test_the_method_alone_gives_what_it_gives_in_a_comparison(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    data = _folder(tmp_path)
+    common = ["train", "--dataset", data, "--model", tiny_bert, "--noise", "flip", "--trusted-fraction", "0.2", *QUICK]
+    glc_hf(*common, "--output-dir", tmp_path / "both", "--compare", "confusion_matrix", "glc")
+    glc_hf(*common, "--output-dir", tmp_path / "alone")
+    both, alone = (
+        results_in(folder)["metrics"]["eval_loss"] for folder in (tmp_path / "both" / "glc", tmp_path / "alone")
+    )
+    assert abs(both - alone) < 1e-7
+
+
+def test_an_unknown_method_to_compare_is_refused_before_anything_is_loaded(glc_hf, tmp_path: Path) -> None:
+    outcome = glc_hf("train", "--compare", "glc", "gold", "--output-dir", tmp_path / "out")
+    assert outcome.code == 2
+    assert "unknown method 'gold'" in outcome.complaint
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_weak_classifier_labels_and_the_accuracy_of_its_labels_is_reported(
+    glc_hf, tmp_path: Path, tiny_bert: Path
+) -> None:
+    output = tmp_path / "out"
+    outcome = glc_hf(
+        "train", "--dataset", _folder(tmp_path), "--model", tiny_bert, "--output-dir", output, "--noise", "weak",
+        "--weak-epochs", "2", "--learning-rate", "5e-3", "--trusted-fraction", "0.2", *QUICK,
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    noise = results_in(output)["simulated_noise"]
+    assert noise["kind"] == "weak"
+    assert 1 / 3 < noise["label_accuracy"] < 1
+    assert f"labels of untrusted rows right in {noise['label_accuracy']:.1%}" in outcome.out
