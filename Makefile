@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Two test processes share two cores best with one thread each.
 TEST_PROCESSES ?= 2
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo test lint format clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -31,10 +31,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 
 test: lint
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES) -m "not slow"
-
-test-slow: lint
-	OMP_NUM_THREADS=2 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m slow --timeout 7200
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES)
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache

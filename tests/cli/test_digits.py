@@ -84,7 +84,6 @@ def test_the_example_corrects_digits_even_when_shortened(glc_hf, tmp_path: Path)
     assert (tmp_path / "stage1").is_dir()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_example_gains_thirty_points_within_three_minutes(glc_hf, tmp_path: Path, seed: int) -> None:
     assert glc_hf("train", "--output-dir", tmp_path, "--seed", seed).code == 0
