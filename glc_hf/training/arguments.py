@@ -19,7 +19,7 @@ ARGUMENTS_FILE = "training_args.json"
 _LOCAL = {
     "output_dir", "run_name", "resume_from_checkpoint", "hub_token", "hub_model_id", "local_rank", "log_level",
     "log_level_replica", "disable_tqdm", "report_to", "project", "trackio_space_id", "trackio_bucket_id",
-    "trackio_static_space_id", "logging_dir",
+    "trackio_static_space_id", "logging_dir", "dataloader_pin_memory",
 }  # fmt: skip
 
 
@@ -50,10 +50,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [_plain(entry) for entry in value] or None
     if hasattr(value, "to_dict"):
-        return value.to_dict()
-    return value
+        # Settings made up of others, such as accelerate's: those that differ from their class's own defaults.
+        defaults = type(value)().to_dict()
+        return {key: entry for key, entry in value.to_dict().items() if entry != defaults.get(key)} or None
+    return value or None if isinstance(value, (str, dict)) else value
 
 
 def _names_a_place(value: Any) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 
-from glc_hf import CorruptionMatrix, GLCTrainer
+from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels
 from glc_hf.training.corrected import CorrectedTrainer
 from glc_hf.training.rows import ROW_KEY
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, weights
@@ -197,3 +197,19 @@ def test_evaluating_before_training_changes_nothing(tmp_path):
         trainer.train()
         results.append(weights(trainer.model))
     assert same_weights(*results)
+
+
+def test_paired_labels_are_counted_from_the_trusted_rows_and_need_no_first_stage(tmp_path):
+    """The noisy source labelled every row, experts relabelled some: the counts of both on those are the matrix."""
+    noise, clean = CorruptionMatrix.flip(3, 0.6), text_rows(300, trusted=0.3)
+    crowd = np.array(corrupt_labels(clean, noise, trusted_column=None)["label"])
+    flags, true = np.array(clean["trusted"]), np.array(clean["label"])
+    data = clean.remove_columns("label").add_column("label", np.where(flags, true, crowd)).add_column("crowd", crowd)
+    spy = Spy()
+    settings = config(tmp_path, estimator="paired", noisy_label_column="crowd", smoothing=0.0)
+    trainer = GLCTrainer(bert(), settings, train_dataset=data, callbacks=[spy])
+    trainer.train()
+    assert len(spy.begun) == 1
+    expected = np.zeros((3, 3))
+    np.add.at(expected, (true[flags], crowd[flags]), 1)
+    np.testing.assert_allclose(trainer.corruption_matrix.probs, expected / expected.sum(1, keepdims=True))
