@@ -5,12 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import datasets
 import torch
 from transformers import TrainingArguments
+from transformers.utils import logging
 
+from glc_hf.corruption.columns import read_labels
 from glc_hf.corruption.matrix import CorruptionMatrix
 from glc_hf.methods.base import Method
 from glc_hf.training.config import GLCConfig
+
+
+logger = logging.get_logger(__name__)
 
 
 def check_arguments(args: TrainingArguments | None, optimizers: tuple, compute_loss_func: Any) -> GLCConfig:
@@ -79,6 +85,33 @@ def check_matrix(matrix: Any, num_labels: int | None) -> CorruptionMatrix | None
             f"the given corruption matrix has {matrix.num_labels} classes, the model's head has {num_labels}."
         )
     return matrix
+
+
+def check_matrix_names(matrix: CorruptionMatrix | None, class_names: list[str] | None) -> None:
+    """Refuses a given matrix whose classes stand in another order than the dataset's."""
+    if matrix is None or matrix.label_names is None or class_names is None or matrix.label_names == class_names:
+        return
+    if sorted(matrix.label_names) == sorted(class_names):
+        raise ValueError(
+            f"the given corruption matrix has its classes in another order ({', '.join(matrix.label_names[:5])}, …) "
+            f"than the training labels ({', '.join(class_names[:5])}, …): bring its rows and columns into their order."
+        )
+    logger.warning(
+        f"the given corruption matrix calls its classes {', '.join(matrix.label_names[:5])}, …, the training labels "
+        f"{', '.join(class_names[:5])}, …: they are taken to mean the same, in this order."
+    )
+
+
+def check_evaluation_labels(eval_dataset: Any, label_column: str, num_labels: int | None) -> None:
+    """Looks at the labels to evaluate by before training, not after its first hours."""
+    parts = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
+    for name, part in parts.items():
+        if not isinstance(part, datasets.Dataset) or label_column not in part.column_names:
+            continue
+        try:
+            read_labels(part, label_column, num_labels)
+        except ValueError as error:
+            raise ValueError(f"eval_dataset{f' {name!r}' if name else ''}: {error}") from error
 
 
 def check_items(method: Method, trusted: int, untrusted: int, trusted_column: str) -> None:

@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 import torch
 from transformers import EvalPrediction, Trainer
+from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from glc_hf.methods.base import IGNORED, Batch, Items, plain_cross_entropy
@@ -46,7 +47,7 @@ class CorrectedTrainer(Trainer):
         self.data_collator = FlagCollator(self.data_collator, self.args.trusted_column, self._label_name)
         self._default_metrics = self.compute_metrics is None
         if self._default_metrics:
-            self.compute_metrics = _accuracy
+            self.compute_metrics = Accuracy()
 
     # ------------------------------------------------------------------ data
     def _training_data(self) -> Any:
@@ -66,8 +67,15 @@ class CorrectedTrainer(Trainer):
         """The loader of this stage's rows, each with its flag."""
         if self.train_dataset is None:
             raise ValueError("training needs a train_dataset.")
+        dataset = self._training_data()
+        batch = self._train_batch_size * self.accelerator.num_processes
+        if self.args.dataloader_drop_last and has_length(dataset) and len(dataset) < batch:
+            raise ValueError(
+                f"{self.stage_name} has {len(dataset)} rows, fewer than one batch of {batch}: dataloader_drop_last "
+                "would drop all of them. Use smaller batches, or leave it out."
+            )
         return self._get_dataloader(
-            dataset=self._training_data(),
+            dataset=dataset,
             description="Training",
             batch_size=self._train_batch_size,
             sampler_fn=self._get_train_sampler,
@@ -174,10 +182,11 @@ class CorrectedTrainer(Trainer):
     def _explain_non_finite(self, logits: torch.Tensor) -> str:
         kind = "NaN" if torch.isnan(logits).any() else "infinite values"
         where = "logits" if not torch.isfinite(logits).all() else "loss"
+        saves = self.args.save_strategy != "no"
+        intact = f", and the last checkpoint in {self.args.output_dir} is intact" if saves else ""
         return (
-            f"the {where} hold {kind} at step {self.state.global_step} of {self.stage_name}; training stopped, and "
-            f"the last checkpoint in {self.args.output_dir} is intact. A lower learning rate, a warm-up or fp32 "
-            "usually helps; look also for bad values in the inputs."
+            f"the {where} hold {kind} at step {self.state.global_step} of {self.stage_name}; training stopped{intact}."
+            " A lower learning rate, a warm-up or fp32 usually helps; look also for bad values in the inputs."
         )
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
@@ -242,13 +251,25 @@ def _predicted_classes(logits: Any, labels: Any) -> torch.Tensor:
     return logits_of(logits).argmax(dim=-1)
 
 
-def _accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """Share of right classes among the labels that are not -100."""
-    predictions, labels = np.asarray(logits_of_array(prediction.predictions)), np.asarray(prediction.label_ids)
-    if predictions.ndim > labels.ndim:
-        predictions = predictions.argmax(axis=-1)
-    counted = labels != IGNORED
-    return {"accuracy": float((predictions == labels)[counted].mean())} if counted.any() else {}
+class Accuracy:
+    """Share of right classes among the labels that are not -100; with `batch_eval_metrics`, over all batches."""
+
+    def __init__(self) -> None:
+        self.right = self.counted = 0
+
+    def __call__(self, prediction: EvalPrediction, compute_result: bool = True) -> dict[str, float]:
+        """Takes in predictions (classes or logits), and on the last ones gives the accuracy and starts anew."""
+        predictions = torch.as_tensor(logits_of_array(prediction.predictions))
+        labels = torch.as_tensor(logits_of_array(prediction.label_ids))
+        if predictions.dim() > labels.dim():
+            predictions = predictions.argmax(dim=-1)
+        counted = labels != IGNORED
+        self.right += int((predictions == labels)[counted].sum())
+        self.counted += int(counted.sum())
+        if not compute_result:
+            return {}
+        right, total, self.right, self.counted = self.right, self.counted, 0, 0
+        return {"accuracy": right / total} if total else {}
 
 
 def logits_of_array(predictions: Any) -> Any:

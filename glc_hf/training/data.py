@@ -60,6 +60,8 @@ def training_data(dataset: Any, args: GLCConfig, num_labels: int | None, method:
     """The rows of a `train_dataset`, checked."""
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return StreamData(dataset, args)
+    if isinstance(dataset, dict):
+        raise TypeError(f"train_dataset holds the splits {', '.join(dataset)}: give one of them, as in data['train'].")
     if not isinstance(dataset, datasets.Dataset):
         raise TypeError(
             f"train_dataset is a {type(dataset).__name__}; GLCTrainer reads labels and flags from a "

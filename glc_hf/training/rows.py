@@ -95,10 +95,16 @@ class LabelledRows:
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """The labels of those items as given, or the values of another column for them."""
-        labels = self.labels if column is None else read_integers(self.dataset, column)
-        if column is not None and not _same_lengths(labels, self.labels):
-            raise ValueError(f"column {column!r} has no label for each label of {self.label_column!r}.")
-        return labels.values[self._chosen(items)]
+        chosen = self._chosen(items)
+        if column is None:
+            return self.labels.values[chosen]
+        # Of the rows asked for alone: elsewhere the column may well be empty.
+        rows = self.rows_with(items)
+        values = read_integers(self.dataset.select(rows), column).values
+        among_them = np.isin(self._row_of_item, rows)
+        if len(values) != among_them.sum():
+            raise ValueError(f"column {column!r} has not one value for each label of {self.label_column!r}.")
+        return values[chosen[among_them]]
 
     def upsampled(self, share: float, seed: int) -> np.ndarray:
         """All row numbers, those with trusted labels repeated until they make up `share` of the list. The repetitions

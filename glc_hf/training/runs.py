@@ -40,6 +40,7 @@ logger = logging.get_logger(__name__)
 RECORD_FILE = "glc_run.json"
 # The Trainer leaves names with an underscore out of what it pushes.
 _STATE_FOLDER = "_run_state"
+_NUMBERED = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
 _MEANING = {
     "method": "the method",
     "seed": "the seed",
@@ -53,14 +54,21 @@ def write_record(folder: str | Path, record: Mapping[str, Any]) -> None:
     _write_whole(Path(folder) / RECORD_FILE, json.dumps(dict(record), indent=2))
 
 
+def read_record(folder: str | Path) -> dict[str, Any]:
+    """What a checkpoint, or a run's state, belongs to; empty where it does not say."""
+    try:
+        return json.loads((Path(folder) / RECORD_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
 def check_record(folder: str | Path, record: Mapping[str, Any]) -> None:
     """Raises if a checkpoint belongs to another run, naming what differs."""
-    try:
-        found = json.loads((Path(folder) / RECORD_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    found = read_record(folder)
+    if not found:
         raise ValueError(
             f"{folder} has no readable {RECORD_FILE}: it is no checkpoint of a GLCTrainer, and can't be resumed."
-        ) from None
+        )
     differing = [
         f"{meaning} was {found.get(key)!r} and is now {record[key]!r}"
         for key, meaning in _MEANING.items()
@@ -150,14 +158,16 @@ class RunFolder:
 
     # ------------------------------------------------------------------ where to go on
     def find_resume_point(self, num_earlier_stages: int, processes: int) -> ResumePoint | None:
-        """The furthest complete checkpoint of any stage, or the stage after the last finished one."""
-        checkpoint = last_complete_checkpoint(self.path, processes)
+        """The furthest complete checkpoint of any stage, or the stage after the last finished one. Checkpoints that an
+        earlier run left in the folder are not this run's."""
+        run = read_record(self.state).get("run")
+        checkpoint = last_complete_checkpoint(self.path, processes, run=run)
         if checkpoint is not None:
             return ResumePoint(self, 0, checkpoint)
         if (self.state / "between.json").is_file():
             return ResumePoint(self, 0, None)
         for stage in range(num_earlier_stages, 0, -1):
-            checkpoint = last_complete_checkpoint(self.path / f"stage{stage}", processes)
+            checkpoint = last_complete_checkpoint(self.path / f"stage{stage}", processes, run=run)
             if checkpoint is not None or (self.state / f"stage{stage - 1}.safetensors").is_file():
                 return ResumePoint(self, stage, checkpoint)
         if (self.state / RECORD_FILE).is_file():
@@ -168,28 +178,41 @@ class RunFolder:
 def resume_point_at(path: str, processes: int) -> ResumePoint:
     """The resume point that a path given by the user means: a checkpoint of either stage."""
     checkpoint = Path(path)
-    if not checkpoint.is_dir():
-        raise FileNotFoundError(f"there is no checkpoint at {path}.")
-    found = last_complete_checkpoint(checkpoint.parent, processes, at_most=checkpoint.name)
+    if not (checkpoint / "trainer_state.json").is_file() and not _NUMBERED.fullmatch(checkpoint.name):
+        raise FileNotFoundError(
+            f"there is no checkpoint at {path}: name a folder such as {PREFIX_CHECKPOINT_DIR}-500, or pass True to go "
+            "on from the furthest one in output_dir."
+        )
+    if _NUMBERED.fullmatch(checkpoint.name):
+        found = last_complete_checkpoint(checkpoint.parent, processes, at_most=checkpoint.name)
+    else:
+        found = path if _what_is_missing(checkpoint, processes) is None else None
     if found is None:
-        raise ValueError(f"the checkpoint {path} was cut short, and there is no complete one before it.")
+        problem = _what_is_missing(checkpoint, processes)
+        raise ValueError(
+            f"the checkpoint {path} can't be resumed ({problem}), and there is no complete one before it."
+        )
     stage = re.fullmatch(r"stage(\d+)", checkpoint.parent.name)
     if stage:
         return ResumePoint(RunFolder(checkpoint.parent.parent), int(stage[1]), found)
     return ResumePoint(RunFolder(checkpoint.parent), 0, found)
 
 
-def last_complete_checkpoint(folder: str | Path, processes: int, at_most: str | None = None) -> str | None:
-    """The newest checkpoint that was written to its end; a warning tells of newer ones that were not."""
+def last_complete_checkpoint(
+    folder: str | Path, processes: int, at_most: str | None = None, run: str | None = None
+) -> str | None:
+    """The newest checkpoint (of that run) that was written to its end; a warning tells of newer ones that were not."""
     numbered = sorted(
         (int(name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")), name)
         for name in (os.listdir(folder) if os.path.isdir(folder) else ())
-        if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", name)
+        if _NUMBERED.fullmatch(name)
     )
     if at_most is not None:
         numbered = [entry for entry in numbered if entry[0] <= int(at_most.rsplit("-", 1)[1])]
     for _, name in reversed(numbered):
         problem = _what_is_missing(Path(folder) / name, processes)
+        if run is not None and read_record(Path(folder) / name).get("run", run) != run:
+            continue
         if problem is None:
             return os.path.join(folder, name)
         logger.warning(f"checkpoint {name} in {folder} was cut short ({problem}); trying the one before it.")

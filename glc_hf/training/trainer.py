@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,14 @@ from transformers.utils import logging
 from glc_hf.corruption.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Batch, Method, Stage
-from glc_hf.training.checks import check_arguments, check_devices, check_matrix, check_model
+from glc_hf.training.checks import (
+    check_arguments,
+    check_devices,
+    check_evaluation_labels,
+    check_matrix,
+    check_matrix_names,
+    check_model,
+)
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.corrected import CorrectedTrainer
 from glc_hf.training.data import TrainingData, training_data
@@ -26,6 +34,7 @@ from glc_hf.training.runs import (
     ResumePoint,
     RunFolder,
     check_record,
+    read_record,
     resume_point_at,
 )
 from glc_hf.training.stage import max_steps_for, name_progress_bar
@@ -99,9 +108,12 @@ class GLCTrainer(CorrectedTrainer):
         self.shared_stages: dict[Stage, FinishedStage] | None = None
         self.method: Method | None = None
         self._stage_history: list[dict[str, Any]] = []
+        self._run_id: str | None = None
         if train_dataset is not None:
             self.training_data = training_data(train_dataset, args, self.num_labels, method_class)
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
+            check_matrix_names(self._given_matrix, self.class_names)
+            check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
             self._make_method().prepare_model(self.model)
         self.add_callback(_StageHistory(self))
 
@@ -236,6 +248,7 @@ class GLCTrainer(CorrectedTrainer):
         """What a checkpoint of this run belongs to; resuming needs the same."""
         return {
             "glc_hf": __version__,
+            "run": self._run_id,
             "method": self.args.method,
             "seed": self.args.seed,
             "num_labels": self.num_labels,
@@ -243,6 +256,7 @@ class GLCTrainer(CorrectedTrainer):
         }
 
     def _find_resume_point(self, resume: str | bool | None) -> ResumePoint | None:
+        self._run_id = uuid.uuid4().hex
         if not resume:
             if self.keeps_state and self.args.should_save:
                 RunFolder(self.run_dir).start_afresh()
@@ -256,7 +270,9 @@ class GLCTrainer(CorrectedTrainer):
         if point is None:
             logger.warning(f"there is no checkpoint to resume from in {self.run_dir}; starting from the beginning.")
         else:
-            check_record(point.checkpoint or point.run.state, self.run_record())
+            belongs_to = point.checkpoint or point.run.state
+            check_record(belongs_to, self.run_record())
+            self._run_id = read_record(belongs_to).get("run")
         return point
 
     def _restore_or_keep_initial_weights(self, run: RunFolder, resuming: bool) -> None:

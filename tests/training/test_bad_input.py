@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from datasets import Value
+from datasets import DatasetDict, Value
 from transformers import Trainer, TrainingArguments
 
 from glc_hf import CorruptionMatrix, GLCTrainer, mark_trusted
@@ -159,6 +159,27 @@ def test_a_matrix_for_a_method_that_uses_none(tmp_path):
         settings={"method": "no_correction"},
         corruption_matrix=np.eye(3),
     )
+
+
+def test_a_matrix_whose_classes_stand_in_another_order(tmp_path):
+    swapped = CorruptionMatrix(np.eye(3), ["class 2", "class 1", "class 0"])
+    _refused(tmp_path, r"another order \(class 2", corruption_matrix=swapped)
+
+
+def test_labels_to_evaluate_by_are_checked_before_training(tmp_path):
+    bad = text_rows(trusted=None).remove_columns("label").add_column("label", [0] * 239 + [7])
+    for evaluation in (bad, {"own": bad}):
+        _refused(tmp_path, r"eval_dataset.*label 7 .*row 239", eval_dataset=evaluation)
+
+
+def test_splits_in_place_of_one(tmp_path):
+    data = noisy_text_rows()
+    _refused(tmp_path, r"train, test.*data\['train'\]", TypeError, data=DatasetDict(train=data, test=data))
+
+
+def test_batches_that_would_all_be_dropped(tmp_path):
+    settings = {"dataloader_drop_last": True, "per_device_train_batch_size": 220, "max_steps": -1}
+    _refused(tmp_path, r"stage 1 of 2.* has 192 rows, fewer than one batch of 220", settings=settings)
 
 
 def test_a_class_without_trusted_rows_gets_a_defined_row_and_one_warning(tmp_path, monkeypatch):

@@ -171,6 +171,16 @@ def test_evaluation_is_plain_cross_entropy_against_the_labels_as_given(tmp_path)
     np.testing.assert_allclose(trainer.predict(data).predictions, logits.numpy(), atol=1e-5)
 
 
+def test_accuracy_of_batches_is_that_of_all_rows(tmp_path):
+    data = noisy_text_rows(rows=50)
+    found = []
+    for batched in (False, True):
+        settings = config(tmp_path, batch_eval_metrics=batched, per_device_eval_batch_size=16)
+        trainer = GLCTrainer(bert(), settings, train_dataset=data, eval_dataset=data)
+        found.append([trainer.evaluate()["eval_accuracy"] for _ in range(2)])
+    assert found[0] == found[1]
+
+
 def test_evaluation_works_without_flag_and_without_labels(tmp_path):
     data = noisy_text_rows(rows=50)
     trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data)

@@ -120,3 +120,23 @@ def test_nothing_but_the_estimate_is_left_beside_the_checkpoints_of_a_finished_r
         "glc_run.json",
     ]
     assert CorruptionMatrix.from_pretrained(tmp_path / "checkpoint-6").num_labels == 3
+
+
+def test_an_earlier_run_s_checkpoints_in_the_folder_are_not_taken_for_this_run_s(tmp_path, undisturbed):
+    """A second run with another learning rate crashes in stage 1: resuming it must not find the first one's end."""
+    _trainer(tmp_path, learning_rate=1e-4).train()
+    with pytest.raises(Crash):
+        _trainer(tmp_path, [CrashAt(1, 3)]).train()
+    trainer = _trainer(tmp_path)
+    trainer.train(resume_from_checkpoint=True)
+    assert same_weights(weights(trainer.model), undisturbed[0])
+
+
+def test_a_renamed_checkpoint_is_resumed_and_what_is_none_is_named(tmp_path, undisturbed):
+    _trainer(tmp_path).train()
+    (tmp_path / "checkpoint-2").rename(tmp_path / "best")
+    trainer = _trainer(tmp_path)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "best"))
+    assert same_weights(weights(trainer.model), undisturbed[0])
+    with pytest.raises(FileNotFoundError, match="no checkpoint at"):
+        _trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path))

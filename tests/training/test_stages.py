@@ -204,7 +204,9 @@ def test_paired_labels_are_counted_from_the_trusted_rows_and_need_no_first_stage
     noise, clean = CorruptionMatrix.flip(3, 0.6), text_rows(300, trusted=0.3)
     crowd = np.array(corrupt_labels(clean, noise, trusted_column=None)["label"])
     flags, true = np.array(clean["trusted"]), np.array(clean["label"])
-    data = clean.remove_columns("label").add_column("label", np.where(flags, true, crowd)).add_column("crowd", crowd)
+    data = clean.remove_columns("label").add_column("label", np.where(flags, true, crowd))
+    known = [int(label) if flag else None for label, flag in zip(crowd, flags, strict=True)]
+    data = data.add_column("crowd", known)  # of the other rows nobody needs it twice
     spy = Spy()
     settings = config(tmp_path, estimator="paired", noisy_label_column="crowd", smoothing=0.0)
     trainer = GLCTrainer(bert(), settings, train_dataset=data, callbacks=[spy])
