@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
@@ -66,8 +67,15 @@ def number_of_classes(parts: list[Dataset], column: str, names: list[str] | None
     """K: the number of names, or one more than the largest label."""
     if names is not None:
         return len(names)
-    largest = [pc.max(_values(part, column)).as_py() for part in parts if len(part)]
-    return max(label for label in largest if label is not None) + 1
+    bounds = [pc.min_max(_values(part, column)).as_py() for part in parts if len(part)]
+    known = [bound for bound in bounds if bound["max"] is not None]
+    if min(bound["min"] for bound in known) == 1:
+        warnings.warn(
+            "the labels start at 1, and classes are counted from 0: class 0 has no rows. Subtract 1, or write the "
+            "classes as words.",
+            stacklevel=2,
+        )
+    return max(bound["max"] for bound in known) + 1
 
 
 def has_labels(dataset: Dataset, column: str) -> bool:
@@ -85,11 +93,32 @@ def _names_in_files(parts: dict[str, Dataset], column: str) -> list[str] | None:
     types = [_value_type(part.features[column]) for part in parts.values()]
     if not any(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.bool_() for kind in types):
         return None
-    values = [value for part in parts.values() for value in _values(part, column).unique().to_pylist()]
-    names = {str(value) for value in values if value is not None}
+    words = {
+        name: {str(value) for value in _values(part, column).unique().to_pylist() if value is not None}
+        for name, part in parts.items()
+    }
+    _check_same_words(words)
+    names = set().union(*words.values())
     if all(name.lstrip("-").isdigit() for name in names):
         return sorted(names, key=int)
     return sorted(names)
+
+
+def _check_same_words(words: dict[str, set[str]]) -> None:
+    """Parts that have no label in common were written by different hands; a label of one part alone may be a slip."""
+    (first, known), *others = words.items()
+    for name, found in others:
+        if found and known and not found & known:
+            raise ValueError(
+                f"{name} and {first} have no label in common: {_some(found)} against {_some(known)}. Write the "
+                "classes alike in both."
+            )
+        if found - known:
+            warnings.warn(f"{name} has labels that {first} has not: {_some(found - known)}.", stacklevel=2)
+
+
+def _some(words: set[str]) -> str:
+    return ", ".join(sorted(words)[:5]) + (", …" if len(words) > 5 else "")
 
 
 def _as_classes(dataset: Dataset, column: str, names: list[str], part: str) -> Dataset:

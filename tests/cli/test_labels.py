@@ -115,3 +115,21 @@ def test_splits_published_without_labels_are_recognised() -> None:
     assert not has_labels(column([None, None], Value("string")), "label")
     assert not has_labels(column([0], name="other"), "label")
     assert has_labels(column([-1, 0]), "label")
+
+
+@pytest.mark.parametrize("gold", [["hum", "loc"], [0, 1]])
+def test_files_without_a_label_in_common_are_refused(gold: list[Any]) -> None:
+    parts = {"the training split": column(["HUM", "LOC"]), "the trusted dataset": column(gold)}
+    with pytest.raises(ValueError, match=r"the trusted dataset and the training split have no label in common.*HUM"):
+        encode_labels(parts, "label")
+
+
+def test_a_label_of_one_file_alone_is_told() -> None:
+    parts = {"the training split": column(["HUM", "LOC"]), "the trusted dataset": column(["HUM", "LOK"])}
+    with pytest.warns(UserWarning, match="the trusted dataset has labels that the training split has not: LOK"):
+        encode_labels(parts, "label")
+
+
+def test_labels_that_start_at_one_are_told() -> None:
+    with pytest.warns(UserWarning, match="start at 1"):
+        assert number_of_classes([column([1, 2, 3])], "label", None) == 4
