@@ -57,9 +57,9 @@ class GLCTrainer(CorrectedTrainer):
         model, args, data_collator, train_dataset, eval_dataset, processing_class, model_init, compute_metrics,
         callbacks, optimizer_cls_and_kwargs, preprocess_logits_for_metrics:
             As in `Trainer`. `args` is a [`GLCConfig`], and `train_dataset` has the boolean column
-            `args.trusted_column`. `compute_metrics` defaults to accuracy. Callbacks run in every stage: the earlier ones
-            get shallow copies, whose `args.output_dir` ends in `stage1`; a trainer that a callback holds on to is the
-            last stage's, whose model is not the one being trained then.
+            `args.trusted_column`. `compute_metrics` defaults to accuracy. Callbacks run in every stage: the earlier
+            ones get shallow copies, whose `args.output_dir` ends in `stage1`; a trainer that a callback holds on to is
+            the last stage's, whose model is not the one being trained then.
         corruption_matrix ([`CorruptionMatrix`], *optional*):
             A known matrix: it is used as it is, and no first stage is trained.
 
