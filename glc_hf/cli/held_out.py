@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from datasets import Dataset
 
+from glc_hf.corruption.column_checks import IGNORED_LABEL
 from glc_hf.corruption.columns import read_flags
 from glc_hf.corruption.counter import random_words
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _SHARE, _SHARE_OF_TRUSTED = 0.1, 0.2
-_IGNORED = -100
 
 
 def hold_out_rows(train: Dataset, what: str, options: TrainOptions) -> tuple[Dataset, Dataset | None]:
@@ -93,4 +93,4 @@ class _TrustedLabels:
 
     def __call__(self, row: dict) -> dict:
         pairs = zip(row[self.label], row[self.flag], strict=True)
-        return {self.label: [label if trusted else _IGNORED for label, trusted in pairs]}
+        return {self.label: [label if trusted else IGNORED_LABEL for label, trusted in pairs]}

@@ -11,12 +11,12 @@ from transformers import DataCollatorForTokenClassification, DataCollatorWithPad
 
 from glc_hf.cli.columns import is_list
 from glc_hf.cli.rows import CLEAN_COLUMN, Rows
+from glc_hf.corruption.column_checks import IGNORED_LABEL
 
 
 if TYPE_CHECKING:
     from glc_hf.cli.parse import TrainOptions
 
-_IGNORED = -100
 _LABELS = "labels"
 _FALLBACK_LENGTH = 512
 
@@ -110,7 +110,7 @@ class _WordTokenizer:
             values = batch.get(name)
             if not values or not isinstance(values[0], list):
                 continue  # one flag for the whole row stays as it is
-            missing = False if isinstance(next((v for row in values for v in row), 0), bool) else _IGNORED
+            missing = False if isinstance(next((v for row in values for v in row), 0), bool) else IGNORED_LABEL
             result[name] = [
                 [row[word] if word is not None else missing for word in words]
                 for row, words in zip(values, first_of_word, strict=True)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 import torch.nn.functional as F
 
+from glc_hf.corruption.column_checks import IGNORED_LABEL as IGNORED
+
 
 if TYPE_CHECKING:
     from glc_hf.corruption.matrix import CorruptionMatrix
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from glc_hf.training.config import GLCConfig
 
 Items = Literal["all", "trusted", "untrusted"]
-IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Method:
     upsamples_trusted: ClassVar[bool] = False
     # What the method keeps beside its matrix for a resumed run.
     state_names: ClassVar[tuple[str, ...]] = ()
-    # Whether items must be known by number (soft targets, say), which a stream can't serve.
+    # Whether items must be known by number (soft targets, trusted batches), which a stream can't serve.
     needs_item_numbers: ClassVar[bool] = False
 
     def __init__(self, args: GLCConfig, num_labels: int, given_matrix: CorruptionMatrix | None = None) -> None:

@@ -28,7 +28,7 @@ class Reweight(Method):
     The trusted batch of a step depends on the seed and the step alone.
     """
 
-    needs_item_numbers = False
+    needs_item_numbers = True
 
     def prepare_model(self, model: torch.nn.Module) -> None:
         """Attention that can be derived twice, and no buffers that forward changes."""

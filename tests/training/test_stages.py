@@ -15,8 +15,6 @@ from tests.training.tiny import bert, config, noisy_text_rows, same_weights, tex
 class Spy(TrainerCallback):
     """Remembers what each stage began and ended with."""
 
-    begun: list = []  # noqa: RUF012  (shared by the copies that the stages get, on purpose)
-
     def __init__(self) -> None:
         self.begun = []
         self.ended = []

@@ -51,6 +51,7 @@ def test_what_a_stream_can_not_serve_is_refused_before_training(tmp_path):
     for settings, match in (
         ({"method": "forward"}, "row numbers"),
         ({"method": "distillation"}, "row numbers"),
+        ({"method": "reweight"}, "row numbers"),
         ({"calibrate": True}, "holds rows out"),
     ):
         with pytest.raises(ValueError, match=match):
