@@ -35,6 +35,7 @@ class StageTrainer(CorrectedTrainer):
         self.stage_name = f"stage {number} of {parent.num_stages} ({stage.items} labels)"
         self.training_data: TrainingData = parent.training_data
         self._record = parent.run_record()
+        self._decay_parameter_names = parent.get_decay_parameter_names
         super().__init__(
             model=model,
             args=stage_arguments(parent, number),
@@ -54,6 +55,10 @@ class StageTrainer(CorrectedTrainer):
 
     def _training_data(self) -> Any:
         return self.training_data.for_training(self, self.stage, trusted_share=0.0)
+
+    def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
+        """As the last stage's: what a subclass of [`GLCTrainer`] says holds for every stage."""
+        return self._decay_parameter_names(model)
 
     def run_record(self) -> dict[str, Any]:
         """That of the whole run."""

@@ -1,0 +1,164 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""One job of a sweep: the methods and strengths of one kind of noise, fraction of trusted rows and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from glc_hf.experiments.results import RESULTS_VERSION
+
+
+if TYPE_CHECKING:
+    from glc_hf.corruption.matrix import CorruptionMatrix
+    from glc_hf.experiments.preset import PreparedData, Preset
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """
+    Cells that are trained together.
+
+    Args:
+        preset, noise, trusted, seed: What they share; `trusted` is a fraction.
+        strengths (`tuple[float | None, ...]`): `(None,)` for noise that has none.
+        methods (`tuple[str, ...]`): In the order they are trained in.
+        data_root (`str`, *optional*): Folder that holds the data, laid out as on the Hub.
+        limit (`int`, *optional*): At most so many training and test rows.
+        epochs (`float`, *optional*): In place of the preset's.
+        matrices (`bool`): Whether the estimated matrices are written too.
+    """
+
+    preset: str
+    noise: str
+    trusted: float
+    seed: int
+    strengths: tuple[float | None, ...]
+    methods: tuple[str, ...]
+    data_root: str | None = None
+    limit: int | None = None
+    epochs: float | None = None
+    matrices: bool = False
+
+    @property
+    def reduced(self) -> str | None:
+        """What differs from the paper's run but for the rows, of which the data say it."""
+        return None if self.epochs is None else f"{self.epochs:g} epochs"
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Settings other than the preset's."""
+        return {} if self.epochs is None else {"num_train_epochs": self.epochs}
+
+    def __str__(self) -> str:
+        return f"{self.preset}, {self.noise}, {self.trusted:.3%} trusted, seed {self.seed}"
+
+
+def run_curve(curve: Curve, tick: Callable[[float], None] = lambda share: None) -> Iterator[list[Row]]:
+    """
+    Trains the cells of a curve.
+
+    Args:
+        curve ([`Curve`]): What to train.
+        tick (`Callable`, *optional*): Told now and then which share of the work is done.
+
+    Yields:
+        `list[dict]`: The lines of the results file that belong together: those of one method.
+    """
+    from glc_hf.experiments.presets import get_preset
+    from glc_hf.experiments.replicas.losses import can_stack
+    from glc_hf.methods import get_method
+
+    preset = get_preset(curve.preset)
+    data = _prepared(curve.preset, curve.data_root, curve.limit)
+    stacked = [name for name in curve.methods if preset.stacks and can_stack(get_method(name))]
+    alone = [name for name in curve.methods if name not in stacked]
+    if stacked:
+        yield from _stacked(curve, preset, data, stacked, tick)
+    if alone:
+        yield from _one_by_one(curve, preset, data, alone, tick)
+    tick(1.0)
+
+
+@lru_cache(maxsize=1)
+def _prepared(preset: str, data_root: str | None, limit: int | None) -> PreparedData:
+    """The curves of one preset that a process runs share its data."""
+    from glc_hf.experiments.presets import get_preset
+
+    return get_preset(preset).prepare(data_root, limit)
+
+
+def _stacked(
+    curve: Curve, preset: Preset, data: PreparedData, methods: list[str], tick: Callable[[float], None]
+) -> Iterator[list[Row]]:
+    import tempfile
+
+    from glc_hf.experiments.cells import arguments, noisy_rows
+    from glc_hf.experiments.replicas.curve import StackedCurve
+
+    rows = [noisy_rows(preset, data, curve.noise, curve.trusted, s, curve.seed) for s in curve.strengths]
+    truths = [one.matrix for one in rows]
+    with tempfile.TemporaryDirectory() as folder:
+        make_args = lru_cache(
+            partial(_make_arguments, arguments, preset, curve.seed, folder, tuple(curve.changes.items()))
+        )
+        replicas = StackedCurve(preset, data, [one.train for one in rows], truths, make_args, curve.seed)
+        number = replicas.number_of_stages(methods)
+        replicas.tick = lambda stages: tick(min(stages / number, 1.0) * len(methods) / len(curve.methods))
+        for result in replicas.run(methods):
+            cells = zip(curve.strengths, result.errors, result.matrices, truths, strict=True)
+            yield [_row(curve, data, result.method, *cell) for cell in cells]
+
+
+def _make_arguments(arguments: Callable, preset: Preset, seed: int, folder: str, changes: tuple, method: str) -> Any:
+    return arguments(preset, method, seed, folder, **dict(changes))
+
+
+def _one_by_one(
+    curve: Curve, preset: Preset, data: PreparedData, methods: list[str], tick: Callable[[float], None]
+) -> Iterator[list[Row]]:
+    from glc_hf.experiments.cells import noisy_rows, run_cells
+
+    cells = len(curve.strengths) * len(methods)
+    before = len(curve.methods) - len(methods)
+    done = 0
+    for strength in curve.strengths:
+        rows = noisy_rows(preset, data, curve.noise, curve.trusted, strength, curve.seed)
+        for method, error, matrix in run_cells(preset, data, rows, methods, curve.seed, **curve.changes):
+            done += 1
+            tick((before + len(methods) * done / cells) / len(curve.methods))
+            yield [_row(curve, data, method, strength, error, matrix, rows.matrix)]
+
+
+def _row(
+    curve: Curve,
+    data: PreparedData,
+    method: str,
+    strength: float | None,
+    error: float,
+    matrix: CorruptionMatrix | None,
+    truth: CorruptionMatrix | None,
+) -> Row:
+    reduced = ", ".join(filter(None, (data.reduced, curve.reduced))) or None
+    distance = None if matrix is None or truth is None else round(truth.distance(matrix), 6)
+    row = {
+        "version": RESULTS_VERSION,
+        "preset": curve.preset,
+        "method": method,
+        "noise": curve.noise,
+        "trusted": curve.trusted,
+        "strength": strength,
+        "seed": curve.seed,
+        "error": round(error, 6),
+        "matrix_distance": distance,
+        "reduced": reduced,
+    }
+    if curve.matrices and matrix is not None:
+        row["matrix"] = matrix.probs.round(5).tolist()
+        row["true_matrix"] = None if truth is None else truth.probs.round(5).tolist()
+        row["label_names"] = data.label_names
+    return row

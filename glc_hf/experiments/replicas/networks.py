@@ -1,0 +1,201 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+Networks that hold R replicas of one model, with their gradients in closed form.
+
+The gradients are written into buffers made once: at these sizes, asking the system for fresh memory at each step would
+cost more than the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class StackedNetwork(Protocol):
+    """R replicas of one model. `parameters` are named as in the model; their `grad` is a buffer of their shape."""
+
+    replicas: int
+    parameters: dict[str, nn.Parameter]
+
+    def inputs(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """What the replicas read, from the inputs of the model: tensors whose first dimension is the rows."""
+        ...
+
+    def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Logits (R, B, K) of a batch; what the gradient needs is kept until the next call."""
+        ...
+
+    def backward(self, gradient: Tensor) -> None:
+        """Fills `grad` of every parameter from d loss / d logits of the batch last seen."""
+        ...
+
+    def clear(self) -> None:
+        """Called after each optimizer step."""
+        ...
+
+    def state_of(self, replica: int) -> dict[str, Tensor]:
+        """The trained parameters of one replica, as the model names them."""
+        ...
+
+
+class StackedPerceptron:
+    """
+    Fully connected layers on fixed features: ReLU or GELU in between, weights (R, out, in).
+
+    All replicas read the same features, so the first layer, which has most of the weights, is one matrix product for
+    all of them.
+
+    Args:
+        layers (`list[tuple[str, nn.Linear]]`): The model's layers in order, with their names.
+        activation (`str`): `"relu"` or `"gelu"`.
+        features (`Callable`): The features (N, F) from the inputs of the model.
+        replicas (`int`): R.
+    """
+
+    def __init__(self, layers: list[tuple[str, nn.Linear]], activation: str, features, replicas: int) -> None:
+        if activation not in ("relu", "gelu"):
+            raise ValueError(f"replicas of layers with {activation!r} between them are not supported: relu, gelu.")
+        self.replicas = replicas
+        self.features = features
+        self.relu = activation == "relu"
+        self.names = [name for name, _ in layers]
+        self.parameters: dict[str, nn.Parameter] = {}
+        for name, layer in layers:
+            self.parameters[f"{name}.weight"] = _repeated(layer.weight, replicas)
+            self.parameters[f"{name}.bias"] = _repeated(layer.bias, replicas)
+        self._kept: list[tuple[Tensor, Tensor]] = []
+
+    def inputs(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """See [`StackedNetwork`]."""
+        return (self.features(tensors),)
+
+    @torch.no_grad()
+    def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """See [`StackedNetwork`]."""
+        (rows,) = inputs
+        weight, bias = self._layer(0)
+        hidden = torch.addmm(bias.view(-1), rows, weight.view(-1, rows.shape[1]).t())
+        before = hidden.view(len(rows), self.replicas, -1).transpose(0, 1)
+        self._kept = [(rows, before)]
+        for place in range(1, len(self.names)):
+            weight, bias = self._layer(place)
+            hidden = torch.relu(before) if self.relu else F.gelu(before)
+            before = torch.baddbmm(bias.unsqueeze(1), hidden, weight.transpose(1, 2))
+            self._kept.append((hidden, before))
+        return before
+
+    @torch.no_grad()
+    def backward(self, gradient: Tensor) -> None:
+        """See [`StackedNetwork`]."""
+        for place in range(len(self.names) - 1, 0, -1):
+            weight, bias = self._layer(place)
+            hidden = self._kept[place][0]
+            torch.bmm(gradient.transpose(1, 2), hidden, out=weight.grad)
+            torch.sum(gradient, dim=1, out=bias.grad)
+            gradient = torch.bmm(gradient, weight)
+            before = self._kept[place - 1][1]
+            if self.relu:
+                gradient = torch.ops.aten.threshold_backward(gradient, before, 0)
+            else:
+                gradient = torch.ops.aten.gelu_backward(gradient, before)
+        weight, bias = self._layer(0)
+        rows = self._kept[0][0]
+        flat = gradient.transpose(0, 1).reshape(len(rows), -1)
+        torch.mm(flat.t(), rows, out=weight.grad.view(-1, rows.shape[1]))
+        torch.sum(flat, dim=0, out=bias.grad.view(-1))
+
+    def clear(self) -> None:
+        """Nothing to do: every gradient is written anew."""
+
+    def state_of(self, replica: int) -> dict[str, Tensor]:
+        """See [`StackedNetwork`]."""
+        return {name: parameter.detach()[replica].clone() for name, parameter in self.parameters.items()}
+
+    def _layer(self, place: int) -> tuple[nn.Parameter, nn.Parameter]:
+        name = self.names[place]
+        return self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
+
+
+class StackedWordAverage:
+    """
+    The mean of a text's word vectors, and an affine output.
+
+    The vectors of a word lie side by side for all replicas, (V, R·D): one look-up serves all of them. The gradient of
+    the vectors is zero but for the words of the batch; their rows alone are written, and cleared after the step.
+
+    Args:
+        vectors, output (`tuple[str, nn.Module]`): The model's embedding and output layer, with their names.
+        replicas (`int`): R.
+    """
+
+    def __init__(self, vectors: tuple[str, nn.Embedding], output: tuple[str, nn.Linear], replicas: int) -> None:
+        self.replicas = replicas
+        self.vectors_name, embedding = vectors
+        self.output_name, layer = output
+        self.parameters = {
+            f"{self.vectors_name}.weight": _with_buffer(embedding.weight.detach().repeat(1, replicas)),
+            f"{self.output_name}.weight": _repeated(layer.weight, replicas),
+            f"{self.output_name}.bias": _repeated(layer.bias, replicas),
+        }
+        self._kept: tuple[Tensor, ...] = ()
+
+    def inputs(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Word numbers, and the weight of each: one over the number of words, 0 on padding."""
+        mask = tensors["attention_mask"].to(torch.float32)
+        return tensors["input_ids"], mask / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
+
+    @torch.no_grad()
+    def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """See [`StackedNetwork`]."""
+        words, shares = inputs
+        longest = int((shares > 0).sum(dim=1).max()) if len(words) else 0
+        words, shares = words[:, :longest].contiguous(), shares[:, :longest].contiguous()
+        vectors, weight, bias = self.parameters.values()
+        if longest:
+            means = F.embedding_bag(words, vectors, mode="sum", per_sample_weights=shares)
+        else:
+            means = vectors.new_zeros(len(words), vectors.shape[1])
+        means = means.view(len(words), self.replicas, -1).transpose(0, 1)
+        self._kept = (words, shares, means)
+        return torch.baddbmm(bias.unsqueeze(1), means, weight.transpose(1, 2))
+
+    @torch.no_grad()
+    def backward(self, gradient: Tensor) -> None:
+        """See [`StackedNetwork`]."""
+        words, shares, means = self._kept
+        vectors, weight, bias = self.parameters.values()
+        torch.bmm(gradient.transpose(1, 2), means, out=weight.grad)
+        torch.sum(gradient, dim=1, out=bias.grad)
+        of_means = torch.bmm(gradient, weight).transpose(0, 1).reshape(len(words), -1)
+        text, place = shares.nonzero(as_tuple=True)
+        self._touched = words[text, place]
+        vectors.grad.index_add_(0, self._touched, of_means[text] * shares[text, place].unsqueeze(1))
+
+    def clear(self) -> None:
+        """The rows of the batch's words go back to zero."""
+        self.parameters[f"{self.vectors_name}.weight"].grad.index_fill_(0, self._touched, 0.0)
+
+    def state_of(self, replica: int) -> dict[str, Tensor]:
+        """See [`StackedNetwork`]."""
+        vectors, weight, bias = (parameter.detach() for parameter in self.parameters.values())
+        width = vectors.shape[1] // self.replicas
+        return {
+            f"{self.vectors_name}.weight": vectors[:, replica * width : (replica + 1) * width].clone(),
+            f"{self.output_name}.weight": weight[replica].clone(),
+            f"{self.output_name}.bias": bias[replica].clone(),
+        }
+
+
+def _repeated(parameter: Tensor, replicas: int) -> nn.Parameter:
+    return _with_buffer(parameter.detach().unsqueeze(0).repeat(replicas, *[1] * parameter.dim()))
+
+
+def _with_buffer(values: Tensor) -> nn.Parameter:
+    parameter = nn.Parameter(values.float().contiguous())
+    parameter.grad = torch.zeros_like(parameter)
+    return parameter

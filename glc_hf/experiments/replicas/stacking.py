@@ -1,0 +1,48 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""From a model of `glc_hf.backbones` to replicas of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from glc_hf.backbones import (
+    ImageMLPForImageClassification,
+    WindowTaggerForTokenClassification,
+    WordAverageForSequenceClassification,
+)
+from glc_hf.experiments.replicas.networks import StackedNetwork, StackedPerceptron, StackedWordAverage
+
+
+def stack(model: torch.nn.Module, replicas: int) -> StackedNetwork:
+    """
+    Replicas of a model, each with its weights.
+
+    Args:
+        model (`torch.nn.Module`): A fully connected network, the mean of word vectors, or the window tagger with fixed
+            vectors (of rows that are one window each, labelled in the middle).
+        replicas (`int`): How many.
+    """
+    if isinstance(model, ImageMLPForImageClassification):
+        layers = [(f"layers.{place}", layer) for place, layer in enumerate(model.layers)]
+        return StackedPerceptron([*layers, ("classifier", model.classifier)], "relu", _pixels, replicas)
+    if isinstance(model, WordAverageForSequenceClassification):
+        return StackedWordAverage(("embeddings", model.embeddings), ("classifier", model.classifier), replicas)
+    if isinstance(model, WindowTaggerForTokenClassification) and not model.config.train_vectors:
+        layers = [("hidden", model.hidden), ("classifier", model.classifier)]
+        return StackedPerceptron(layers, "gelu", partial(_windows, model.word_vectors), replicas)
+    raise ValueError(f"a {type(model).__name__} can't be trained in replicas.")
+
+
+def _pixels(tensors: Mapping[str, Tensor]) -> Tensor:
+    return tensors["pixel_values"].flatten(1)
+
+
+def _windows(vectors: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+    """The vectors of a row's words, one after the other: what the middle word's layer sees."""
+    found = F.embedding(tensors["input_ids"], vectors)
+    return (found * tensors["attention_mask"].to(found.dtype).unsqueeze(-1)).flatten(1)
