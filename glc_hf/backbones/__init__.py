@@ -6,8 +6,6 @@ The paper's networks. Importing this package makes them known to `AutoModelForâ€
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from glc_hf.backbones.image_mlp import ImageMLPConfig, ImageMLPForImageClassification
 from glc_hf.backbones.lstm import LSTMConfig, LSTMForSequenceClassification
 from glc_hf.backbones.window_tagger import WindowTaggerConfig, WindowTaggerForTokenClassification

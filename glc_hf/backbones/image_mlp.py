@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from itertools import pairwise
 
 import torch
 from transformers import AutoModelForImageClassification, PreTrainedConfig
@@ -43,9 +44,7 @@ class ImageMLPForImageClassification(BackboneModel):
         super().__init__(config)
         require_sizes(config, "image_size", "num_channels", "hidden_sizes")
         sizes = [config.num_channels * config.image_size**2, *config.hidden_sizes]
-        self.layers = torch.nn.ModuleList(
-            torch.nn.Linear(before, after) for before, after in zip(sizes[:-1], sizes[1:], strict=True)
-        )
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(before, after) for before, after in pairwise(sizes))
         self.classifier = torch.nn.Linear(sizes[-1], config.num_labels)
         self.post_init()
 
@@ -62,7 +61,8 @@ class ImageMLPForImageClassification(BackboneModel):
         if hidden.shape[1] != self.layers[0].in_features:
             size, channels = self.config.image_size, self.config.num_channels
             raise ValueError(
-                f"pixel_values of shape {tuple(pixel_values.shape)}: this network takes (rows, {channels}, {size}, {size})."
+                f"pixel_values of shape {tuple(pixel_values.shape)}: this network takes "
+                f"(rows, {channels}, {size}, {size})."
             )
         for layer in self.layers:
             hidden = torch.relu(layer(hidden))

@@ -45,9 +45,7 @@ class LSTMForSequenceClassification(BackboneModel):
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__(config)
         require_sizes(config, "vocab_size", "embedding_size", "hidden_size")
-        self.embeddings = torch.nn.Embedding(
-            config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id
-        )
+        self.embeddings = torch.nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.lstm = torch.nn.LSTM(config.embedding_size, config.hidden_size, batch_first=True)
         self.dropout = torch.nn.Dropout(config.classifier_dropout)
         self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)

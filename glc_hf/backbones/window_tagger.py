@@ -40,8 +40,8 @@ class WindowTaggerForTokenClassification(BackboneModel):
     """
     The vectors of the words in a window, one after the other, through one hidden layer with GELU.
 
-    Beyond the ends of a text, and where it is padded, vectors are zero. Word vectors are saved with the model; they are
-    random until [`~WindowTaggerForTokenClassification.set_word_vectors`] gives others.
+    Beyond the ends of a text, and where it is padded, vectors are zero. Word vectors are saved with the model; they
+    are random until [`~WindowTaggerForTokenClassification.set_word_vectors`] gives others.
     """
 
     config_class = WindowTaggerConfig

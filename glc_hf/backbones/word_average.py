@@ -42,9 +42,7 @@ class WordAverageForSequenceClassification(BackboneModel):
     def __init__(self, config: WordAverageConfig) -> None:
         super().__init__(config)
         require_sizes(config, "vocab_size", "embedding_size")
-        self.embeddings = torch.nn.Embedding(
-            config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id
-        )
+        self.embeddings = torch.nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.classifier = torch.nn.Linear(config.embedding_size, config.num_labels)
         self.post_init()
 

@@ -42,7 +42,9 @@ def word_tokenizer(
     if vocab_size < 3:
         raise ValueError(f"vocab_size counts {PAD} and {UNKNOWN} and must leave room for a word, got {vocab_size}.")
     steps = [normalizers.Lowercase(), normalizers.Replace(Regex(_LINE_BREAK), " ")]
-    left_out = "|".join(re.escape(word.lower()) for word in sorted(set(stop_words), key=lambda word: (-len(word), word)))
+    # The longer of two stop words first, or the shorter would match its beginning.
+    words = sorted({word.lower() for word in stop_words}, key=lambda word: (-len(word), word))
+    left_out = "|".join(map(re.escape, words))
     if left_out:
         steps.append(normalizers.Replace(Regex(f"(?<!{_WORD_SIGN})(?:{left_out})(?!{_WORD_SIGN})"), " "))
     splits = pre_tokenizers.Split(Regex(_WORD_OR_SIGN), behavior="removed", invert=True)

@@ -30,6 +30,7 @@ class PreparedData:
         processing_class: The tokenizer or image processor to save with the model, if any.
         data_collator (`Callable`, *optional*): What makes batches, where it is not the Trainer's default.
         groups (`list[int]`, *optional*): Superclass of each class, for hierarchical noise.
+        word_vectors (`torch.Tensor`, *optional*): A vector for each word of the tokenizer, where they are given.
         reduced (`str`, *optional*): What was left out, where these are not the paper's rows.
     """
 
@@ -40,6 +41,7 @@ class PreparedData:
     processing_class: Any = None
     data_collator: Callable | None = None
     groups: list[int] | None = None
+    word_vectors: torch.Tensor | None = None
     reduced: str | None = None
 
 
@@ -88,7 +90,8 @@ class Preset:
                 it has no `NAME` but a `NAME-subset`, that is taken, and the result's `reduced` says so. By default the
                 dataset is loaded from the Hub.
             limit (`int`, *optional*):
-                At most so many rows of the training set and of the test set, drawn with a fixed seed; for trying out.
+                At most so many stored rows of the training set and of the test set, drawn with a fixed seed: for
+                trying out.
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, got {limit!r}.")
@@ -188,8 +191,8 @@ class Preset:
             absent = [column for column in (*self.inputs, self.label) if column not in splits[name].column_names]
             if absent:
                 raise ValueError(
-                    f"preset {self.name!r}: split {name!r} of {self.dataset} has no column {', '.join(absent)} (it has "
-                    f"{', '.join(splits[name].column_names)}): rename it with `rename_column`."
+                    f"preset {self.name!r}: split {name!r} of {self.dataset} has no column {', '.join(absent)} (it "
+                    f"has {', '.join(splits[name].column_names)}): rename it with `rename_column`."
                 )
             found = label_names(splits[name], self.label, self.num_labels)
             if len(found) != self.num_labels:

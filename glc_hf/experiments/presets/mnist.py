@@ -20,8 +20,8 @@ _SIZE = 28
 @register("mnist")
 class MNIST(Preset):
     """
-    60,000 digits to train on and 10,000 to test, pixels in [0, 1]; Adam, 10 epochs, batches of 32, learning rate 0.001,
-    L2 1e-6 on all layers.
+    60,000 digits to train on and 10,000 to test, pixels in [0, 1]; Adam, 10 epochs, batches of 32, learning rate
+    0.001, L2 1e-6 on all layers.
 
     Where text and code of the paper differ this takes the code, whose figures the tables print: a network of
     784-128-128-10 (the text: one hidden layer of 256, the preset `mnist_text`), and 0.1, 1 and 5 % trusted rows (the
@@ -54,9 +54,7 @@ class MNIST(Preset):
                 pixels[row, 0] = _grey(image, row)
                 row += 1
         pixels /= 255
-        features = Features(
-            {"pixel_values": Array3D((1, _SIZE, _SIZE), "float32"), "label": ClassLabel(names=names)}
-        )
+        features = Features({"pixel_values": Array3D((1, _SIZE, _SIZE), "float32"), "label": ClassLabel(names=names)})
         labels = dataset.with_format("numpy")["label"][:]
         return Dataset.from_dict({"pixel_values": pixels, "label": labels}, features=features).with_format("torch")
 

@@ -28,8 +28,8 @@ def load_source(
             return load_dataset(dataset, config), None
         except OSError as error:
             raise OSError(
-                f"preset {preset!r}: the dataset {dataset!r} can't be reached on the Hub ({type(error).__name__}). For "
-                f"a local copy name the folder that holds it: data_root='./data' for ./data/{dataset}/*.parquet."
+                f"preset {preset!r}: the dataset {dataset!r} can't be reached on the Hub ({type(error).__name__}). "
+                f"For a local copy name the folder that holds it: data_root='./data' for ./data/{dataset}/*.parquet."
             ) from error
     root = Path(data_root).expanduser()
     for name in (dataset, f"{dataset}-subset"):

@@ -19,9 +19,9 @@ class SST(Preset):
     100-dimensional word vectors, learned from scratch, and a linear layer; Adam, 5 epochs, batches of 50.
 
     Where text and code of the paper differ this takes the code, whose figures the tables print: phrases (the text:
-    6,911 whole reviews), learning rate 5e-4 (0.001), L2 1e-5 on the output layer (1e-4), stop words left out, and 0.1, 1
-    and 5 % trusted rows (the tables: 5, 10 and 25 %). Which stop words is not known: here they are the function words of
-    `texts.py`, negations kept.
+    6,911 whole reviews), learning rate 5e-4 (0.001), L2 1e-5 on the output layer (1e-4), stop words left out, and 0.1,
+    1 and 5 % trusted rows (the tables: 5, 10 and 25 %). Which stop words is not known: here they are the function
+    words of `texts.py`, negations kept.
     """
 
     dataset = "stanfordnlp/sst2"

@@ -8,9 +8,8 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerFast
 
 
-# English function words. Negations (no, not, nor, n't) and words that weigh (but, too, very, most, …) are none of them.
-STOP_WORDS = tuple(
-    """
+# English function words. Negations (no, not, nor, n't) and words that weigh (but, too, very, most) are not among them.
+_FUNCTION_WORDS = """
     a an the this that these those
     i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers
     herself it its itself they them their theirs themselves who whom whose which what
@@ -20,8 +19,8 @@ STOP_WORDS = tuple(
     of at by for with about between into through during before after above below to from up down in out on off over
     under again further here there when where how why
     all any both each other some such own same s t
-    """.split()
-)
+"""
+STOP_WORDS = tuple(_FUNCTION_WORDS.split())
 
 
 def tokenized(dataset: Dataset, column: str, tokenizer: PreTrainedTokenizerFast, names: list[str]) -> Dataset:

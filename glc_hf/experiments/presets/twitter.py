@@ -21,17 +21,18 @@ _VECTORS = "ark-tweets/glove.6B.50d.tweets.txt.gz"
 class Twitter(Preset):
     """
     Words of tweets with 25 parts of speech, 1,000 + 327 tweets (train and validation) to train on and 500 to test; the
-    50-dimensional vectors of a word and of its two neighbours through one hidden layer of 256 units with GELU; Adam, 15
-    epochs, batches of 64, learning rate 0.001, L2 5e-5 on all but the output layer.
+    50-dimensional vectors of a word and of its two neighbours through one hidden layer of 256 units with GELU; Adam,
+    15 epochs, batches of 64, learning rate 0.001, L2 5e-5 on all but the output layer.
 
     Every word is an example: a row holds the three words of its window, with the label in the middle. Beyond the ends
     of a tweet the vectors are zero.
 
-    The tables print 5, 10 and 25 % trusted; this takes the 1, 5 and 25 % of the code. The authors' vectors are not to be
-    had: any file in GloVe's form does, and the paper's figures are not to be expected with another.
+    The tables print 5, 10 and 25 % trusted; this takes the 1, 5 and 25 % of the code. The authors' vectors are not to
+    be had: any file in GloVe's form does, and the paper's figures are not to be expected with another.
 
     Args:
-        vectors (`str`, *optional*): The file of word vectors, by default `ark-tweets/glove.6B.50d.tweets.txt.gz` in `data_root`.
+        vectors (`str`, *optional*):
+            The file of word vectors, by default `ark-tweets/glove.6B.50d.tweets.txt.gz` in `data_root`.
     """
 
     dataset = "ark-tweets/pos"
@@ -51,13 +52,11 @@ class Twitter(Preset):
         self.vectors = vectors
 
     def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
-        """See [`Preset`]; the word vectors go with the tokenizer, as `processing_class.word_vectors`."""
+        """See [`Preset`]."""
         from glc_hf.backbones import read_word_vectors
 
         names = label_names(train, self.label, self.num_labels)
         tokenizer, vectors = read_word_vectors(self._vectors_file(data_root))
-        # The network is made from the prepared data alone.
-        tokenizer.word_vectors = vectors
         vocabulary = tokenizer.get_vocab()
         return PreparedData(
             _windows(train, vocabulary, tokenizer.unk_token_id),
@@ -65,6 +64,7 @@ class Twitter(Preset):
             names,
             label_column="labels",
             processing_class=tokenizer,
+            word_vectors=vectors,
             reduced=reduced,
         )
 
@@ -78,8 +78,8 @@ class Twitter(Preset):
             return Path(self.vectors)
         if data_root is None or not (Path(data_root).expanduser() / _VECTORS).is_file():
             raise FileNotFoundError(
-                f"preset 'twitter' needs word vectors, and there are none at {data_root or 'data_root'}/{_VECTORS}: name "
-                "a file in GloVe's form with get_preset('twitter', vectors='glove.6B.50d.txt')."
+                f"preset 'twitter' needs word vectors, and there are none at {data_root or 'data_root'}/{_VECTORS}: "
+                "name a file in GloVe's form with get_preset('twitter', vectors='glove.6B.50d.txt')."
             )
         return Path(data_root).expanduser() / _VECTORS
 
@@ -87,7 +87,7 @@ class Twitter(Preset):
         """See [`Preset`]."""
         from glc_hf.backbones import WindowTaggerConfig, WindowTaggerForTokenClassification
 
-        vectors = data.processing_class.word_vectors
+        vectors = data.word_vectors
         config = WindowTaggerConfig(
             vocab_size=vectors.shape[0],
             embedding_size=vectors.shape[1],
