@@ -1,0 +1,86 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""An LSTM that reads a text: the paper's network for IMDB."""
+
+from __future__ import annotations
+
+import torch
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import can_return_tuple
+
+from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes
+
+
+class LSTMConfig(PreTrainedConfig):
+    """
+    Configuration of [`LSTMForSequenceClassification`].
+
+    Args:
+        vocab_size (`int`, *optional*, defaults to 5000): Words, those for padding and unknown ones included.
+        embedding_size (`int`, *optional*, defaults to 50): Dimensions of a word vector.
+        hidden_size (`int`, *optional*, defaults to 64): Units of the LSTM.
+        classifier_dropout (`float`, *optional*, defaults to 0.2): Dropout before the output layer.
+        pad_token_id (`int`, *optional*, defaults to 0): The word that fills up a text.
+    """
+
+    model_type = "glc_lstm"
+
+    vocab_size: int = 5_000
+    embedding_size: int = 50
+    hidden_size: int = 64
+    classifier_dropout: float = 0.2
+    pad_token_id: int | None = 0
+
+
+class LSTMForSequenceClassification(BackboneModel):
+    """
+    The LSTM's state after the last word of a text, dropout, and a linear layer.
+
+    Padding is never read, on whichever side it is; a text without words has the zero state.
+    """
+
+    config_class = LSTMConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config: LSTMConfig) -> None:
+        super().__init__(config)
+        require_sizes(config, "vocab_size", "embedding_size", "hidden_size")
+        self.embeddings = torch.nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
+        self.lstm = torch.nn.LSTM(config.embedding_size, config.hidden_size, batch_first=True)
+        self.dropout = torch.nn.Dropout(config.classifier_dropout)
+        self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def get_input_embeddings(self) -> torch.nn.Embedding:
+        """The word vectors."""
+        return self.embeddings
+
+    def set_input_embeddings(self, value: torch.nn.Embedding) -> None:
+        """Replaces the word vectors."""
+        self.embeddings = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """
+        Args:
+            input_ids (`torch.Tensor` of shape `(rows, length)`): Words.
+            attention_mask (`torch.Tensor` of shape `(rows, length)`, *optional*):
+                1 for words, 0 for padding; by default all that are not `pad_token_id`.
+            labels (`torch.Tensor` of shape `(rows,)`, *optional*): With them there is a loss.
+        """
+        there = (input_ids != self.config.pad_token_id) if attention_mask is None else attention_mask.bool()
+        # Words first, in their order: then what follows the last one can't reach its state.
+        order = torch.argsort(~there, dim=1, stable=True)
+        states, _ = self.lstm(self.embeddings(input_ids.gather(1, order)))
+        length = there.sum(dim=1)
+        last = states[torch.arange(len(states), device=states.device), (length - 1).clamp(min=0)]
+        logits = self.classifier(self.dropout(last * (length > 0).unsqueeze(1)))
+        return SequenceClassifierOutput(loss=label_loss(logits, labels), logits=logits)
+
+
+register_model(AutoModelForSequenceClassification, LSTMConfig, LSTMForSequenceClassification)

@@ -1,0 +1,79 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The mean of word vectors and a linear layer: the paper's network for SST."""
+
+from __future__ import annotations
+
+import torch
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import can_return_tuple
+
+from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes
+
+
+class WordAverageConfig(PreTrainedConfig):
+    """
+    Configuration of [`WordAverageForSequenceClassification`].
+
+    Args:
+        vocab_size (`int`, *optional*, defaults to 10000): Words, those for padding and unknown ones included.
+        embedding_size (`int`, *optional*, defaults to 100): Dimensions of a word vector.
+        pad_token_id (`int`, *optional*, defaults to 0): The word that fills up a text.
+    """
+
+    model_type = "glc_word_average"
+
+    vocab_size: int = 10_000
+    embedding_size: int = 100
+    pad_token_id: int | None = 0
+
+
+class WordAverageForSequenceClassification(BackboneModel):
+    """
+    logits = W · (mean of the vectors of a text's words) + b, the vectors learned from scratch.
+
+    The mean is over the words that are there, not over the padded length, so a text has the same logits whatever it is
+    padded to. A text without words has the zero vector.
+    """
+
+    config_class = WordAverageConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config: WordAverageConfig) -> None:
+        super().__init__(config)
+        require_sizes(config, "vocab_size", "embedding_size")
+        self.embeddings = torch.nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
+        self.classifier = torch.nn.Linear(config.embedding_size, config.num_labels)
+        self.post_init()
+
+    def get_input_embeddings(self) -> torch.nn.Embedding:
+        """The word vectors."""
+        return self.embeddings
+
+    def set_input_embeddings(self, value: torch.nn.Embedding) -> None:
+        """Replaces the word vectors."""
+        self.embeddings = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """
+        Args:
+            input_ids (`torch.Tensor` of shape `(rows, length)`): Words.
+            attention_mask (`torch.Tensor` of shape `(rows, length)`, *optional*):
+                1 for words, 0 for padding; by default all that are not `pad_token_id`.
+            labels (`torch.Tensor` of shape `(rows,)`, *optional*): With them there is a loss.
+        """
+        vectors = self.embeddings(input_ids)
+        there = input_ids != self.config.pad_token_id if attention_mask is None else attention_mask
+        there = there.to(vectors.dtype).unsqueeze(-1)
+        mean = (vectors * there).sum(dim=-2) / there.sum(dim=-2).clamp(min=1)
+        logits = self.classifier(mean)
+        return SequenceClassifierOutput(loss=label_loss(logits, labels), logits=logits)
+
+
+register_model(AutoModelForSequenceClassification, WordAverageConfig, WordAverageForSequenceClassification)

@@ -1,0 +1,68 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Vocabularies of whole words, as fast tokenizers that are saved with the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+
+PAD, UNKNOWN = "[PAD]", "[UNK]"
+# A word holds its apostrophes and hyphens ("n't", "film-making"); any other sign stands for itself.
+_WORD_SIGN = r"[\w'’\-]"
+_WORD_OR_SIGN = rf"{_WORD_SIGN}+|[^\w\s]"
+_LINE_BREAK = r"<br\s*/?>"
+
+
+def word_tokenizer(
+    texts: Iterable[str], vocab_size: int, max_length: int, stop_words: Iterable[str] = ()
+) -> PreTrainedTokenizerFast:
+    """
+    A tokenizer of the most frequent words of some texts, in lower case.
+
+    Word 0 is `[PAD]` and word 1 `[UNK]`; the others follow by frequency, those of equal frequency by the alphabet.
+
+    Args:
+        texts (`Iterable[str]`): What the vocabulary is taken from: the training texts.
+        vocab_size (`int`): Words at most, `[PAD]` and `[UNK]` included.
+        max_length (`int`): Words that `truncation=True` keeps of a text and `padding="max_length"` fills up to.
+        stop_words (`Iterable[str]`, *optional*): Words that are left out of every text, before it is cut.
+
+    Example:
+
+    ```python
+    >>> tokenizer = word_tokenizer(["a good film", "a good plot"], vocab_size=10, max_length=4, stop_words=["a"])
+    >>> tokenizer("A good end", padding="max_length")["input_ids"]
+    [2, 1, 0, 0]
+    ```
+    """
+    if vocab_size < 3:
+        raise ValueError(f"vocab_size counts {PAD} and {UNKNOWN} and must leave room for a word, got {vocab_size}.")
+    steps = [normalizers.Lowercase(), normalizers.Replace(Regex(_LINE_BREAK), " ")]
+    # The longer of two stop words first, or the shorter would match its beginning.
+    words = sorted({word.lower() for word in stop_words}, key=lambda word: (-len(word), word))
+    left_out = "|".join(map(re.escape, words))
+    if left_out:
+        steps.append(normalizers.Replace(Regex(f"(?<!{_WORD_SIGN})(?:{left_out})(?!{_WORD_SIGN})"), " "))
+    splits = pre_tokenizers.Split(Regex(_WORD_OR_SIGN), behavior="removed", invert=True)
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = splits
+    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=[PAD, UNKNOWN], show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    return fast_tokenizer(tokenizer, max_length)
+
+
+def fast_tokenizer(tokenizer: Tokenizer, max_length: int | None = None) -> PreTrainedTokenizerFast:
+    """A tokenizer of transformers around one of `tokenizers` whose first words are `[PAD]` and `[UNK]`."""
+    length = {} if max_length is None else {"model_max_length": max_length}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        model_input_names=["input_ids", "attention_mask"],
+        **length,
+    )

@@ -1,0 +1,2 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The paper's experiments: presets of its settings."""

@@ -1,0 +1,72 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""SST-2 with the mean of word vectors."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from datasets import Dataset
+
+from glc_hf.experiments.preset import PreparedData, Preset, label_names, register
+from glc_hf.experiments.presets.texts import STOP_WORDS, text_tensors, tokenized
+
+
+@register("sst")
+class SST(Preset):
+    """
+    Phrases of film reviews, 67,349 + 872 (train and validation) to train on and 1,821 reviews to test; the mean of
+    100-dimensional word vectors, learned from scratch, and a linear layer; Adam, 5 epochs, batches of 50.
+
+    Where text and code of the paper differ this takes the code, whose figures the tables print: phrases (the text:
+    6,911 whole reviews), learning rate 5e-4 (0.001), L2 1e-5 on the output layer (1e-4), stop words left out, and 0.1,
+    1 and 5 % trusted rows (the tables: 5, 10 and 25 %). Which stop words is not known: here they are the function
+    words of `texts.py`, negations kept.
+    """
+
+    dataset = "stanfordnlp/sst2"
+    num_labels = 2
+    inputs = ("sentence",)
+    train_splits = ("train", "validation")
+    trusted = (0.001, 0.01, 0.05)
+    paper_percent: ClassVar[dict[float, float]] = {0.001: 5, 0.01: 10, 0.05: 25}
+    stacks = True
+    num_train_epochs = 5
+    batch_size = 50
+    learning_rate = 5e-4
+    weight_decay = 1e-5
+    vocab_size = 10_000
+    max_length = 30
+
+    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
+        """See [`Preset`]; the vocabulary is that of the training set."""
+        from glc_hf.backbones import word_tokenizer
+
+        names = label_names(train, self.label, self.num_labels)
+        tokenizer = word_tokenizer(train["sentence"], self.vocab_size, self.max_length, STOP_WORDS)
+        return PreparedData(
+            tokenized(train, "sentence", tokenizer, names),
+            tokenized(test, "sentence", tokenizer, names),
+            names,
+            processing_class=tokenizer,
+            reduced=reduced,
+        )
+
+    def network(self, data: PreparedData) -> torch.nn.Module:
+        """See [`Preset`]."""
+        from glc_hf.backbones import WordAverageConfig, WordAverageForSequenceClassification
+
+        config = WordAverageConfig(
+            vocab_size=len(data.processing_class),
+            id2label=dict(enumerate(data.label_names)),
+            label2id={name: label for label, name in enumerate(data.label_names)},
+        )
+        return WordAverageForSequenceClassification(config)
+
+    def decays(self, parameter_name: str) -> bool:
+        """The output layer alone."""
+        return parameter_name.startswith("classifier.")
+
+    def tensors(self, dataset: Dataset) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """See [`Preset`]."""
+        return text_tensors(dataset)
