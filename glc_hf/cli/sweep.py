@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 
 if TYPE_CHECKING:
-    from glc_hf.experiments.curves import Curve
+    from glc_hf.experiments.jobs import Curve
     from glc_hf.experiments.sweep import Progress
 
 WHEN_INTERRUPTED = "What was finished is in the results file; the same command goes on from there."
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 
 def curves(options: argparse.Namespace) -> tuple[list[Curve], object]:
     """What was asked for, checked, and what the data of it lack."""
-    from glc_hf.experiments.curves import Curve
+    from glc_hf.experiments.jobs import Curve
     from glc_hf.experiments.presets import get_preset
     from glc_hf.experiments.sweep import PAPER_METHODS, PAPER_STRENGTHS
     from glc_hf.methods import get_method

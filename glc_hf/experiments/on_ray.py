@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from glc_hf.experiments.curves import Curve, Row, run_curve
+from glc_hf.experiments.jobs import Curve, Row, run_curve
 
 
 if TYPE_CHECKING:

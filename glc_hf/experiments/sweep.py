@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glc_hf.experiments.curves import Curve, Row, run_curve
+from glc_hf.experiments.jobs import Curve, Row, run_curve
 from glc_hf.experiments.results import append_results, read_results
 
 
