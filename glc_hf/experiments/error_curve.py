@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 
 STRENGTHS = tuple(tenth / 10 for tenth in range(11))
@@ -29,13 +30,13 @@ def area_under_error_curve(errors: Sequence[float], strengths: Sequence[float] =
         )
     if len(strengths) < 2:
         raise ValueError(f"a curve needs two strengths or more to have an area, not {len(strengths)}.")
-    for place, (error, strength) in enumerate(zip(errors, strengths)):
+    for place, (error, strength) in enumerate(zip(errors, strengths, strict=True)):
         if not 0 <= error <= 100:  # NaN too
             raise ValueError(f"error {place} is {error}; errors are percentages, 0 to 100.")
         if not 0 <= strength <= 1:
             raise ValueError(f"strength {place} is {strength}; strengths are numbers from 0 to 1.")
-    curve = sorted(zip(strengths, errors))
-    for (before, _), (after, _) in zip(curve, curve[1:]):
+    curve = sorted(zip(strengths, errors, strict=True))
+    for (before, _), (after, _) in pairwise(curve):
         if math.isclose(before, after, abs_tol=1e-9):
             raise ValueError(f"strength {after:g} is there twice: give one error for each strength.")
-    return math.fsum((s1 - s0) * (e0 + e1) / 2 for (s0, e0), (s1, e1) in zip(curve, curve[1:]))
+    return math.fsum((s1 - s0) * (e0 + e1) / 2 for (s0, e0), (s1, e1) in pairwise(curve))

@@ -103,4 +103,4 @@ def paper_value(preset: str, noise: str | None, fraction: float, method: str) ->
 
 def printed_percents(preset: str) -> dict[float, float]:
     """From fractions as run to the percentages that the paper's tables print for them."""
-    return {result.fraction: result.percent_printed for result in paper_results() if result.preset == preset}
+    return {round(result.fraction, 6): result.percent_printed for result in paper_results() if result.preset == preset}
