@@ -77,7 +77,9 @@ def error_curves_figure(runs: Runs, panels: list[Setting]) -> Figure:
     fractions = sorted({setting.trusted for setting in panels})
     methods = [name for name in runs.methods if any(runs.curves(setting, name) for setting in panels)]
     width = max(_PANEL[0] * len(fractions), 4.8)
-    figure = Figure(figsize=(width, _PANEL[1] * len(noises) + 1.0), layout="constrained")
+    title, columns = _title(runs, width), min(len(methods), max(2, int(width / 1.6)))
+    lines = title.count("\n") - (-len(methods) // columns)  # of the title and the legend
+    figure = Figure(figsize=(width, _PANEL[1] * len(noises) + 0.24 * lines + 0.5), layout="constrained")
     grid = figure.subplots(len(noises), len(fractions), sharex=True, sharey=True, squeeze=False)
     for row, noise in enumerate(noises):
         for column, trusted in enumerate(fractions):
@@ -95,12 +97,16 @@ def error_curves_figure(runs: Runs, panels: list[Setting]) -> Figure:
             axes.set_xlabel("strength of the noise")
             axes.set_ylabel("test error (%)")
     handles = [Line2D([], [], label=method.replace("_", " "), **_style(method)) for method in methods]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), max(2, int(width / 1.6))))
-    title = runs.preset
-    if runs.reduced is not None:
-        title += "\n" + textwrap.fill(f"reduced runs: {runs.reduced}", int(width * 12))
-    figure.suptitle(title, fontsize=12)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    figure.suptitle(title, fontsize=11)
     return figure
+
+
+def _title(runs: Runs, width: float) -> str:
+    lines = [runs.preset]
+    if runs.reduced is not None:
+        lines += textwrap.wrap(f"reduced runs: {runs.reduced}", int(width * 11))
+    return "\n".join(lines)
 
 
 def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
