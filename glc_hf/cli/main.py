@@ -27,6 +27,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
+    "table": Command("glc_hf.cli.table", "Make the paper's tables from the results of a sweep."),
+    "plot": Command("glc_hf.cli.plot", "Draw error curves and matrices from the results of a sweep."),
     "env": Command("glc_hf.cli.env", "Print the versions that a bug report needs."),
 }
 
