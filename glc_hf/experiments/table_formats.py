@@ -128,7 +128,7 @@ def _texts(table: Table, best: str) -> tuple[list[str], list[list[str]], list[st
 
 
 def _text(entry: Entry, footnotes: dict[str, int] | None = None) -> str:
-    """Such as `4.3 ± 0.2 (3.4)`. What is missing goes to the footnotes, if there are any; equal ones share a number."""
+    """Such as `4.3 ± 0.2 (3.4)`. What is missing goes to the footnotes if given; equal ones share a number."""
     parts = []
     if entry.value is not None:
         parts.append(f"{entry.value:.1f}")
