@@ -120,15 +120,15 @@ def _texts(table: Table, best: str) -> tuple[list[str], list[list[str]], list[st
     values = [entry.value for entry in table.mean if entry.value is not None]
     lowest = min(values) if len(values) > 1 else None
     means = [
-        best.format(_text(entry, {})) if lowest is not None and entry.value == lowest else _text(entry, {})
+        best.format(_text(entry)) if lowest is not None and entry.value == lowest else _text(entry)
         for entry in table.mean
     ]
     body.append(["mean", "", *means])
     return header, body, [*table.notes, *(f"[{number}] {text}" for text, number in footnotes.items())]
 
 
-def _text(entry: Entry, footnotes: dict[str, int]) -> str:
-    """Such as `4.3 ± 0.2 (3.4)`; equal footnotes share a number."""
+def _text(entry: Entry, footnotes: dict[str, int] | None = None) -> str:
+    """Such as `4.3 ± 0.2 (3.4)`. What is missing goes to the footnotes if given; equal ones share a number."""
     parts = []
     if entry.value is not None:
         parts.append(f"{entry.value:.1f}")
@@ -136,7 +136,7 @@ def _text(entry: Entry, footnotes: dict[str, int]) -> str:
             parts.append(f"± {entry.spread:.1f}")
     elif entry.run:
         parts.append("–")
-    if parts and entry.lack is not None:
+    if parts and footnotes is not None and entry.lack is not None:
         parts[-1] += f" [{footnotes.setdefault(entry.lack, len(footnotes) + 1)}]"
     if entry.paper is not None:
         parts.append(f"({entry.paper:.1f})")

@@ -162,7 +162,6 @@ def _mean(column: Iterable[Entry]) -> Entry:
         value=None if None in values else _mean_of(values),
         paper=None if None in papers else _mean_of(papers),
         run=column[0].run,
-        cells={0: 1},
     )
 
 
