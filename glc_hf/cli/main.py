@@ -29,6 +29,7 @@ COMMANDS = {
     "train": Command("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
     "table": Command("glc_hf.cli.table", "Make the paper's tables from the results of a sweep."),
     "plot": Command("glc_hf.cli.plot", "Draw error curves and matrices from the results of a sweep."),
+    "sweep": Command("glc_hf.cli.sweep", "Run the experiments of the paper, into a results file."),
     "env": Command("glc_hf.cli.env", "Print the versions that a bug report needs."),
 }
 

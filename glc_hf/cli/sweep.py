@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def curves(options: argparse.Namespace) -> tuple[list[Curve], object]:
+def curves(options: argparse.Namespace) -> tuple[list[Curve], str | None]:
     """What was asked for, checked, and what the data of it lack."""
     from glc_hf.experiments.jobs import Curve
     from glc_hf.experiments.presets import get_preset
@@ -86,7 +86,7 @@ def curves(options: argparse.Namespace) -> tuple[list[Curve], object]:
             raise ValueError(f"preset {options.preset!r} has no noise {noise!r}; it has {', '.join(preset.noises)}.")
     if options.data_root is not None and not Path(options.data_root).is_dir():
         raise ValueError(f"--data-root {options.data_root}: there is no such folder.")
-    found = preset.find(options.data_root)
+    reduced = preset.rows_of(options.data_root, options.limit)[2]
     made = [
         Curve(
             preset=options.preset,
@@ -104,7 +104,7 @@ def curves(options: argparse.Namespace) -> tuple[list[Curve], object]:
         for trusted in (options.trusted or preset.trusted)
         for noise in noises
     ]
-    return made, lambda curve: found.reduced
+    return made, reduced
 
 
 def _check_numbers(options: argparse.Namespace, strengths: tuple[float, ...]) -> None:

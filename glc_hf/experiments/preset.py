@@ -93,6 +93,11 @@ class Preset:
                 At most so many stored rows of the training set and of the test set, drawn with a fixed seed: for
                 trying out.
         """
+        train, test, reduced = self.rows_of(data_root, limit)
+        return self.make_ready(train, test, data_root, reduced)
+
+    def rows_of(self, data_root: str | None = None, limit: int | None = None) -> tuple[Dataset, Dataset, str | None]:
+        """The rows of both sets as they are stored, checked, and what was left out of them, if anything."""
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, got {limit!r}.")
         splits, reduced = self.load(data_root)
@@ -104,7 +109,7 @@ class Preset:
             train, test = _some(train, limit), _some(test, limit)
         if reduced is not None or (len(train), len(test)) != whole:
             reduced = f"{reduced or self.dataset}: {len(train):,} rows to train on and {len(test):,} to test"
-        return self.make_ready(train, test, data_root, reduced)
+        return train, test, reduced
 
     def load(self, data_root: str | None) -> tuple[DatasetDict, str | None]:
         """The splits, and the name of the subset where it is one."""

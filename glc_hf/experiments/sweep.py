@@ -9,7 +9,7 @@ is at most the curves that were being trained.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,19 +38,19 @@ def cell_of(row: Row) -> tuple:
     return tuple(row.get(name) for name in names)
 
 
-def plan(curves: Iterable[Curve], output: str | Path, data_reduced: Callable[[Curve], str | None]) -> list[Curve]:
+def plan(curves: Iterable[Curve], output: str | Path, data_reduced: str | None = None) -> list[Curve]:
     """
     The curves that still have to be run, each without the methods that are complete in the results file.
 
     Args:
         curves (`Iterable[Curve]`): All that is wanted.
         output (`str` or `Path`): The results file; it need not be there yet.
-        data_reduced (`Callable`): What the data of a curve lack, as its lines will say.
+        data_reduced (`str`, *optional*): What was left out of the data, as [`PreparedData`] says it.
     """
     known = {cell_of(row) for row in read_results(output)} if Path(output).exists() else set()
     left = []
     for curve in curves:
-        reduced = ", ".join(filter(None, (data_reduced(curve), curve.reduced))) or None
+        reduced = ", ".join(filter(None, (data_reduced, curve.reduced))) or None
         missing = tuple(
             method
             for method in curve.methods

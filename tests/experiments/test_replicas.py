@@ -1,0 +1,95 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Replicas trained together are what `GLCTrainer` makes of each cell alone."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from glc_hf.experiments.cells import arguments, make_trainer, noisy_rows
+from glc_hf.experiments.replicas.curve import StackedCurve
+from glc_hf.experiments.replicas.losses import can_stack
+from glc_hf.methods import available_methods, get_method
+from tests.experiments.small_preset import SmallImages, SmallPreset, SmallTexts, SmallWindows
+
+
+STRENGTHS = (0.0, 0.4, 0.9)
+SEED = 3
+METHODS = [
+    "no_correction", "glc", "confusion_matrix", "forward", "forward_gold", "distillation", "trusted_only",
+    "true_matrix", "finetune_on_trusted",
+]  # fmt: skip
+
+
+def _curve(preset: SmallPreset, folder: Path, strengths: tuple[float, ...] = STRENGTHS) -> StackedCurve:
+    data = preset.prepare()
+    rows = [noisy_rows(preset, data, "flip", 0.2, strength, SEED) for strength in strengths]
+    return StackedCurve(
+        preset,
+        data,
+        [one.train for one in rows],
+        [one.matrix for one in rows],
+        lambda method: arguments(preset, method, SEED, str(folder)),
+        SEED,
+    )
+
+
+def _alone(preset: SmallPreset, method: str, strength: float, folder: Path) -> tuple:
+    """The trainer of one cell after its training, and its percent error."""
+    data = preset.prepare()
+    rows = noisy_rows(preset, data, "flip", 0.2, strength, SEED)
+    args = arguments(preset, method, SEED, str(folder))
+    trainer = make_trainer(preset, data, rows, args, copy.deepcopy(preset.make_model(data, SEED)))
+    trainer.train()
+    return trainer, 100.0 * (1.0 - trainer.evaluate()["eval_accuracy"])
+
+
+@pytest.mark.parametrize("preset", [SmallImages(), SmallTexts(), SmallWindows()], ids=lambda preset: preset.name)
+def test_each_replica_is_the_cell_trained_alone(preset: SmallPreset, tmp_path: Path) -> None:
+    methods = METHODS if preset.name == "small_images" else ["no_correction", "glc", "distillation", "forward"]
+    for result in _curve(preset, tmp_path).run(methods):
+        for replica in (1, 2):
+            trainer, error = _alone(preset, result.method, STRENGTHS[replica], tmp_path)
+            found, expected = result.states[replica], trainer.model.state_dict()
+            start = preset.make_model(preset.prepare(), SEED).state_dict()
+            for name, values in found.items():
+                torch.testing.assert_close(values, expected[name], rtol=1e-5, atol=1e-5, msg=lambda text: f"{result.method} {name}: {text}")  # noqa: B023, E501
+                assert not torch.allclose(values, start[name], atol=1e-3)
+            assert result.errors[replica] == pytest.approx(error)
+            if trainer.corruption_matrix is not None:
+                torch.testing.assert_close(
+                    torch.tensor(result.matrices[replica].probs),
+                    torch.tensor(trainer.corruption_matrix.probs),
+                    rtol=0,
+                    atol=1e-5,
+                )
+
+
+def test_a_replica_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
+    preset = SmallImages()
+    (together,) = _curve(preset, tmp_path).run(["glc"])
+    (alone,) = _curve(preset, tmp_path, STRENGTHS[1:2]).run(["glc"])
+    for name, values in alone.states[0].items():
+        torch.testing.assert_close(together.states[1][name], values, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(together.states[1]["classifier.weight"], together.states[2]["classifier.weight"])
+
+
+def test_every_method_but_the_one_that_weights_examples_can_be_stacked() -> None:
+    assert {name for name in available_methods() if not can_stack(get_method(name))} == {"reweight"}
+
+
+def test_settings_that_look_at_all_numbers_together_are_refused(tmp_path: Path) -> None:
+    preset = SmallImages()
+    curve = _curve(preset, tmp_path)
+    curve.make_args = lambda method: arguments(preset, method, SEED, str(tmp_path), max_grad_norm=1.0)
+    with pytest.raises(ValueError, match="max_grad_norm"):
+        next(curve.run(["no_correction"]))
+
+
+def test_labels_that_all_replicas_share_are_trained_once(tmp_path: Path) -> None:
+    (result,) = _curve(SmallImages(), tmp_path).run(["trusted_only"])
+    assert len(set(result.errors)) == 1
+    assert result.states[0] is result.states[2]

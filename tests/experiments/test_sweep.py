@@ -1,0 +1,206 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""A sweep runs each cell once, whatever happens to it on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from glc_hf.experiments.jobs import Curve
+from glc_hf.experiments.preset import registered
+from glc_hf.experiments.results import append_results, read_results
+from glc_hf.experiments.sweep import plan, run_sweep
+from tests.experiments.small_preset import SmallImages, SmallTexts
+
+
+METHODS = ("no_correction", "glc", "trusted_only")
+STRENGTHS = (0.0, 0.5, 1.0)
+
+
+@pytest.fixture(autouse=True)
+def _small_presets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for preset in (SmallImages, SmallTexts):
+        monkeypatch.setitem(registered(), preset.name, preset)
+
+
+def _curves(seeds: tuple[int, ...] = (0,), methods: tuple[str, ...] = METHODS) -> list[Curve]:
+    return [
+        Curve("small_images", noise, 0.2, seed, STRENGTHS, methods) for seed in seeds for noise in ("uniform", "flip")
+    ]
+
+
+def _sweep(curves: list[Curve], output: Path) -> None:
+    for _ in run_sweep(plan(curves, output), output, workers=1):
+        pass
+
+
+def _lines(path: Path) -> list[str]:
+    return sorted(path.read_text().splitlines())
+
+
+def test_every_cell_is_one_line(tmp_path: Path) -> None:
+    output = tmp_path / "results.jsonl"
+    _sweep(_curves(), output)
+    rows = read_results(output)
+    assert len(rows) == 2 * len(METHODS) * len(STRENGTHS)
+    cells = {(row["method"], row["noise"], row["strength"]) for row in rows}
+    assert len(cells) == len(rows)
+    assert all(row["preset"] == "small_images" and row["seed"] == 0 and row["trusted"] == 0.2 for row in rows)
+    assert all(0.0 <= row["error"] <= 100.0 for row in rows)
+    wrong = {row["strength"]: row["error"] for row in rows if row["method"] == "no_correction" and row["noise"] == "flip"}
+    assert wrong[1.0] > wrong[0.0] + 30
+    assert all((row["matrix_distance"] is None) == (row["method"] != "glc") for row in rows)
+
+
+def test_what_is_there_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "results.jsonl"
+    _sweep(_curves(), output)
+    before = output.read_bytes()
+    assert plan(_curves(), output) == []
+    more = plan(_curves(methods=(*METHODS, "forward")), output)
+    assert [curve.methods for curve in more] == [("forward",), ("forward",)]
+    _sweep(_curves(), output)
+    assert output.read_bytes() == before
+
+
+def test_cells_of_reduced_runs_are_other_cells(tmp_path: Path) -> None:
+    output = tmp_path / "results.jsonl"
+    _sweep(_curves()[:1], output)
+    shorter = [Curve("small_images", "uniform", 0.2, 0, STRENGTHS, METHODS, epochs=1)]
+    assert plan(shorter, output) == shorter
+    _sweep(shorter, output)
+    assert {row["reduced"] for row in read_results(output)} == {None, "1 epochs"}
+
+
+def test_a_line_that_is_missing_brings_its_curve_back_and_nothing_twice(tmp_path: Path) -> None:
+    output, cut = tmp_path / "results.jsonl", tmp_path / "cut.jsonl"
+    _sweep(_curves(), output)
+    lines = output.read_text().splitlines(keepends=True)
+    # Killed in mid-write: two lines of the last method whole, the third torn.
+    cut.write_text("".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2])
+    with pytest.warns(UserWarning, match="cut short"):
+        _sweep(_curves(), cut)
+    assert _lines(cut) == _lines(output)
+
+
+def test_a_sweep_killed_ten_times_ends_with_the_file_of_an_undisturbed_one(tmp_path: Path) -> None:
+    quiet, killed = tmp_path / "quiet.jsonl", tmp_path / "killed.jsonl"
+    curves = _curves(seeds=(0, 1, 2, 3))
+    began = time.perf_counter()
+    _sweep(curves, quiet)
+    took = time.perf_counter() - began
+    rng = random.Random(7)
+    interrupted = 0
+    for _ in range(200):
+        child = os.fork()
+        if child == 0:
+            try:
+                _sweep(curves, killed)
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        time.sleep(rng.uniform(0.05, 0.25) * took)
+        if os.waitpid(child, os.WNOHANG) == (0, 0):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            interrupted += 1
+        if interrupted == 10:
+            break
+    assert interrupted >= 3  # of a sweep that gets on in between, and so may be done before the tenth time
+    _sweep(curves, killed)
+    assert _lines(killed) == _lines(quiet)
+
+
+def _command(output: Path, *options: str) -> list[str]:
+    script = Path(__file__).with_name("run_sweep.py")
+    named = ["--preset", "small_images", "--output", str(output), "--methods", "glc", "no_correction"]
+    return [sys.executable, str(script), *named, "--strengths", "0", "0.5", "--trusted", "0.2", *options]
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+
+def test_worker_processes_give_the_lines_of_one_process(tmp_path: Path) -> None:
+    several, one = tmp_path / "several.jsonl", tmp_path / "one.jsonl"
+    done = _run(_command(several, "--workers", "2"))
+    assert done.returncode == 0, done.stderr
+    assert "0 of 8 cells" in done.stdout
+    assert done.stdout.count("error") == 4  # a line a method, and no bar in a log
+    for noise in ("uniform", "flip"):
+        _sweep([Curve("small_images", noise, 0.2, 0, (0.0, 0.5), ("glc", "no_correction"))], one)
+    assert _lines(several) == _lines(one)
+
+
+def test_ray_gives_the_same_lines(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is an optional extra")
+    on_ray, one = tmp_path / "ray.jsonl", tmp_path / "one.jsonl"
+    done = _run(_command(on_ray, "--ray", "--noise", "flip"))
+    assert done.returncode == 0, done.stderr
+    _sweep([Curve("small_images", "flip", 0.2, 0, (0.0, 0.5), ("glc", "no_correction"))], one)
+    assert _lines(on_ray) == _lines(one)
+
+
+def _main(*options: str) -> tuple[int, list[str]]:
+    from glc_hf.cli.main import main
+
+    return main(["sweep", *options])
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--preset", "mnits"], "unknown preset 'mnits'"),
+        (["--preset", "small_images", "--methods", "gold"], "unknown method 'gold'"),
+        (["--preset", "small_images", "--noise", "hierarchical"], "has no noise 'hierarchical'"),
+        (["--preset", "small_images", "--strengths", "0.5", "2"], "2.0 is not a strength"),
+        (["--preset", "small_images", "--trusted", "5"], "5.0 is not a fraction"),
+        (["--preset", "small_images", "--strengths", "0.5", "0.5"], "one value twice"),
+        (["--preset", "small_images", "--epochs", "0"], "--epochs must be greater than 0"),
+        (["--preset", "mnist", "--data-root", "nowhere"], "there is no such folder"),
+        (["--preset", "small_images", "--seed", "1"], "unrecognized arguments: --seed 1"),
+        ([], "--preset"),
+    ],
+)
+def test_bad_options_are_named_before_anything_runs(
+    options: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert _main("--output", str(tmp_path / "results.jsonl"), *options) == 2
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "results.jsonl").exists()
+
+
+def test_a_results_file_of_another_version_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    output = tmp_path / "results.jsonl"
+    line = {"preset": "small_images", "method": "glc", "noise": "flip", "trusted": 0.2, "strength": 0.0, "seed": 0}
+    append_results(output, [{**line, "error": 1.0}])
+    output.write_text(output.read_text().replace('"version": 1', '"version": 99'))
+    before = output.read_bytes()
+    assert _main("--output", str(output), "--preset", "small_images") == 2
+    assert "version 99" in capsys.readouterr().err
+    assert output.read_bytes() == before
+
+
+def test_the_matrices_are_written_when_asked_for(tmp_path: Path) -> None:
+    output = tmp_path / "results.jsonl"
+    _sweep([Curve("small_texts", "flip", 0.2, 0, (0.5,), ("glc",), matrices=True)], output)
+    (row,) = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [round(sum(one), 3) for one in row["matrix"]] == [1.0, 1.0, 1.0]
+    assert row["true_matrix"][0][0] == 0.5
+    assert row["label_names"] == ["class 0", "class 1", "class 2"]
+
+
+def test_methods_that_can_t_be_stacked_run_cell_by_cell(tmp_path: Path) -> None:
+    output = tmp_path / "results.jsonl"
+    curve = Curve("small_images", "flip", 0.2, 0, (0.5,), ("no_correction", "reweight"), epochs=1)
+    _sweep([curve], output)
+    assert [row["method"] for row in read_results(output)] == ["no_correction", "reweight"]
