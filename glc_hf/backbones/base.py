@@ -26,6 +26,14 @@ def label_loss(logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tenso
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
 
+def label_mapping(label_names: list[str]) -> dict[str, dict]:
+    """Class names in the form that configurations take them."""
+    return {
+        "id2label": dict(enumerate(label_names)),
+        "label2id": {name: label for label, name in enumerate(label_names)},
+    }
+
+
 def require_sizes(config: PreTrainedConfig, *names: str) -> None:
     """Raises for a size of the configuration that is no positive integer."""
     for name in names:
