@@ -15,8 +15,8 @@ from glc_hf.experiments.preset import PreparedData, Preset, label_names
 
 class SmallImages:
     """
-    A transform for `with_transform`: pictures of one size to `pixel_values`, normalised; of other columns `label` alone
-    stays, so that none reaches the model.
+    A transform for `with_transform`: pictures of one size to `pixel_values`, normalised; of other columns `label`
+    alone stays, so that none reaches the model.
 
     Args:
         column (`str`): The images' column.
