@@ -74,7 +74,7 @@ def test_layers_start_as_torch_starts_them() -> None:
     model = ImageMLPForImageClassification(ImageMLPConfig(hidden_sizes=[128, 128], num_labels=10))
     for layer in (*model.layers, model.classifier):
         bound = layer.in_features**-0.5
-        # Uniform between -bound and bound, biases too; transformers' rule has a standard deviation of 0.02 and no bias.
+        # Uniform between -bound and bound, biases too; transformers' rule: normal, standard deviation 0.02, no bias.
         assert layer.weight.abs().max() <= bound
         assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
         assert layer.bias.abs().max() > bound / 10
@@ -82,20 +82,19 @@ def test_layers_start_as_torch_starts_them() -> None:
     assert vectors.std().item() == pytest.approx(1.0, rel=0.05)
 
 
-@every_model
+# torch has no batching rule for its LSTM.
+@pytest.mark.parametrize("name", ["glc_mlp", "glc_word_average", "glc_window_tagger"])
 def test_stacked_weights_give_each_networks_logits(name: str) -> None:
-    if name == "glc_lstm":
-        pytest.skip("torch has no batching rule for its LSTM")
     models = [make(name, seed).eval() for seed in range(3)]
     parameters, buffers = torch.func.stack_module_state(models)
-    base = make(name).eval()
+    base, rows = make(name).eval(), inputs(name)
 
     def logits(parameters: dict, buffers: dict) -> torch.Tensor:
-        return torch.func.functional_call(base, (parameters, buffers), kwargs=inputs(name)).logits
+        return torch.func.functional_call(base, (parameters, buffers), kwargs=rows).logits
 
     stacked = torch.func.vmap(logits)(parameters, buffers)
     for model, found in zip(models, stacked, strict=True):
-        torch.testing.assert_close(found, model(**inputs(name)).logits)
+        torch.testing.assert_close(found, model(**rows).logits)
 
 
 @every_model

@@ -98,7 +98,8 @@ def test_under_the_wrapper_it_keeps_timms_first_weights_and_comes_back(tmp_path:
     classify = pipeline("image-classification", model=str(tmp_path))
     found = classify(_picture(), top_k=3)
     assert {answer["label"] for answer in found} == {"a", "b", "c"}
-    assert classify.image_processor.to_dict()["pretrained_cfg"]["mean"] == list(CIFAR_MEAN)
+    assert classify.image_processor.data_config["mean"] == CIFAR_MEAN
+    assert classify.image_processor.data_config["input_size"] == (3, 32, 32)
 
 
 def _picture():
