@@ -6,6 +6,9 @@ The paper's networks. Importing this package makes them known to `AutoModelForâ€
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+
 from glc_hf.backbones.image_mlp import ImageMLPConfig, ImageMLPForImageClassification
 from glc_hf.backbones.lstm import LSTMConfig, LSTMForSequenceClassification
 from glc_hf.backbones.window_tagger import WindowTaggerConfig, WindowTaggerForTokenClassification
@@ -13,6 +16,9 @@ from glc_hf.backbones.word_average import WordAverageConfig, WordAverageForSeque
 from glc_hf.backbones.word_tokenizer import word_tokenizer
 from glc_hf.backbones.word_vectors import read_word_vectors, tokenizer_of_vectors
 
+
+if find_spec("timm") is not None:
+    import_module("glc_hf.backbones.wide_resnet")
 
 __all__ = [
     "ImageMLPConfig",

@@ -19,11 +19,28 @@ class BackboneModel(PreTrainedModel):
             module.reset_parameters()
 
 
+def words_there(
+    input_ids: torch.Tensor, attention_mask: torch.Tensor | None, pad_token_id: int | None
+) -> torch.Tensor:
+    """Where there are words, boolean, in the shape of `input_ids`: where the mask says so, or else all but padding."""
+    if attention_mask is not None:
+        return attention_mask.bool()
+    return torch.ones_like(input_ids, dtype=torch.bool) if pad_token_id is None else input_ids != pad_token_id
+
+
 def label_loss(logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor | None:
     """Mean cross-entropy of the labels that are not -100, (…, K) × (…) → scalar; `None` without labels."""
     if labels is None:
         return None
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+
+
+def label_mapping(label_names: list[str]) -> dict[str, dict]:
+    """Class names in the form that configurations take them."""
+    return {
+        "id2label": dict(enumerate(label_names)),
+        "label2id": {name: label for label, name in enumerate(label_names)},
+    }
 
 
 def require_sizes(config: PreTrainedConfig, *names: str) -> None:

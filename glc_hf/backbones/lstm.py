@@ -8,7 +8,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes
+from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes, words_there
 
 
 class LSTMConfig(PreTrainedConfig):
@@ -41,6 +41,7 @@ class LSTMForSequenceClassification(BackboneModel):
 
     config_class = LSTMConfig
     main_input_name = "input_ids"
+    _input_embed_layer = "embeddings"
 
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__(config)
@@ -50,14 +51,6 @@ class LSTMForSequenceClassification(BackboneModel):
         self.dropout = torch.nn.Dropout(config.classifier_dropout)
         self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
-
-    def get_input_embeddings(self) -> torch.nn.Embedding:
-        """The word vectors."""
-        return self.embeddings
-
-    def set_input_embeddings(self, value: torch.nn.Embedding) -> None:
-        """Replaces the word vectors."""
-        self.embeddings = value
 
     @can_return_tuple
     def forward(
@@ -73,7 +66,7 @@ class LSTMForSequenceClassification(BackboneModel):
                 1 for words, 0 for padding; by default all that are not `pad_token_id`.
             labels (`torch.Tensor` of shape `(rows,)`, *optional*): With them there is a loss.
         """
-        there = (input_ids != self.config.pad_token_id) if attention_mask is None else attention_mask.bool()
+        there = words_there(input_ids, attention_mask, self.config.pad_token_id)
         # Words first, in their order: then what follows the last one can't reach its state.
         order = torch.argsort(~there, dim=1, stable=True)
         states, _ = self.lstm(self.embeddings(input_ids.gather(1, order)))

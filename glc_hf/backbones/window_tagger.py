@@ -9,7 +9,7 @@ from transformers import AutoModelForTokenClassification, PreTrainedConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import can_return_tuple
 
-from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes
+from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes, words_there
 
 
 class WindowTaggerConfig(PreTrainedConfig):
@@ -106,8 +106,7 @@ class WindowTaggerForTokenClassification(BackboneModel):
                 With them there is a loss; -100 for words that have none.
         """
         vectors = F.embedding(input_ids, self.word_vectors)
-        there = input_ids != self.config.pad_token_id if attention_mask is None else attention_mask
-        vectors = vectors * there.to(vectors.dtype).unsqueeze(-1)
+        vectors = vectors * words_there(input_ids, attention_mask, self.config.pad_token_id).unsqueeze(-1)
         side, length = self.config.window_size // 2, input_ids.shape[-1]
         around = F.pad(vectors, (0, 0, side, side))
         windows = torch.cat(

@@ -8,7 +8,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes
+from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes, words_there
 
 
 class WordAverageConfig(PreTrainedConfig):
@@ -38,6 +38,7 @@ class WordAverageForSequenceClassification(BackboneModel):
 
     config_class = WordAverageConfig
     main_input_name = "input_ids"
+    _input_embed_layer = "embeddings"
 
     def __init__(self, config: WordAverageConfig) -> None:
         super().__init__(config)
@@ -45,14 +46,6 @@ class WordAverageForSequenceClassification(BackboneModel):
         self.embeddings = torch.nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.classifier = torch.nn.Linear(config.embedding_size, config.num_labels)
         self.post_init()
-
-    def get_input_embeddings(self) -> torch.nn.Embedding:
-        """The word vectors."""
-        return self.embeddings
-
-    def set_input_embeddings(self, value: torch.nn.Embedding) -> None:
-        """Replaces the word vectors."""
-        self.embeddings = value
 
     @can_return_tuple
     def forward(
@@ -69,8 +62,7 @@ class WordAverageForSequenceClassification(BackboneModel):
             labels (`torch.Tensor` of shape `(rows,)`, *optional*): With them there is a loss.
         """
         vectors = self.embeddings(input_ids)
-        there = input_ids != self.config.pad_token_id if attention_mask is None else attention_mask
-        there = there.to(vectors.dtype).unsqueeze(-1)
+        there = words_there(input_ids, attention_mask, self.config.pad_token_id).to(vectors.dtype).unsqueeze(-1)
         mean = (vectors * there).sum(dim=-2) / there.sum(dim=-2).clamp(min=1)
         logits = self.classifier(mean)
         return SequenceClassifierOutput(loss=label_loss(logits, labels), logits=logits)

@@ -62,7 +62,7 @@ def digits_model(label_names: list[str] | None = None) -> PreTrainedModel:
     Args:
         label_names (`list[str]`, *optional*): The classes, by default the ten digits.
     """
-    from glc_hf.cli.timm_network import timm_network
+    from glc_hf.backbones.timm_network import timm_network
 
     return timm_network(DIGITS_ARCHITECTURE, label_names or DIGITS_NAMES, DIGITS_IMAGE_SIZE)
 

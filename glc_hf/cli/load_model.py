@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import transformers
 from transformers import PreTrainedModel
 
+from glc_hf.backbones.timm_network import pretrained_name, require_timm, timm_network
 from glc_hf.cli.arguments import ModelArguments
 from glc_hf.cli.digits import digits_model
-from glc_hf.cli.timm_network import pretrained_name, require_timm, timm_network
 
 
 _AUTO_CLASSES = {

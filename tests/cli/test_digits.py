@@ -12,8 +12,8 @@ import torch
 from datasets import ClassLabel, Image
 from transformers import AutoModelForImageClassification, pipeline
 
+from glc_hf.backbones.timm_network import pretrained_name, timm_network
 from glc_hf.cli.digits import DIGITS_NAMES, digits_dataset, digits_model
-from glc_hf.cli.timm_network import pretrained_name, timm_network
 
 from .conftest import results_in
 

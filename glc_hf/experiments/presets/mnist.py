@@ -61,12 +61,12 @@ class MNIST(Preset):
     def network(self, data: PreparedData) -> torch.nn.Module:
         """See [`Preset`]."""
         from glc_hf.backbones import ImageMLPConfig, ImageMLPForImageClassification
+        from glc_hf.backbones.base import label_mapping
 
         config = ImageMLPConfig(
             image_size=_SIZE,
             hidden_sizes=list(self.hidden_sizes),
-            id2label=dict(enumerate(data.label_names)),
-            label2id={name: label for label, name in enumerate(data.label_names)},
+            **label_mapping(data.label_names),
         )
         return ImageMLPForImageClassification(config)
 

@@ -55,11 +55,11 @@ class SST(Preset):
     def network(self, data: PreparedData) -> torch.nn.Module:
         """See [`Preset`]."""
         from glc_hf.backbones import WordAverageConfig, WordAverageForSequenceClassification
+        from glc_hf.backbones.base import label_mapping
 
         config = WordAverageConfig(
             vocab_size=len(data.processing_class),
-            id2label=dict(enumerate(data.label_names)),
-            label2id={name: label for label, name in enumerate(data.label_names)},
+            **label_mapping(data.label_names),
         )
         return WordAverageForSequenceClassification(config)
 

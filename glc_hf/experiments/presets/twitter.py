@@ -86,13 +86,13 @@ class Twitter(Preset):
     def network(self, data: PreparedData) -> torch.nn.Module:
         """See [`Preset`]."""
         from glc_hf.backbones import WindowTaggerConfig, WindowTaggerForTokenClassification
+        from glc_hf.backbones.base import label_mapping
 
         vectors = data.word_vectors
         config = WindowTaggerConfig(
             vocab_size=vectors.shape[0],
             embedding_size=vectors.shape[1],
-            id2label=dict(enumerate(data.label_names)),
-            label2id={name: label for label, name in enumerate(data.label_names)},
+            **label_mapping(data.label_names),
         )
         model = WindowTaggerForTokenClassification(config)
         model.set_word_vectors(vectors)

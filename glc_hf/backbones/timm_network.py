@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def timm_network(architecture: str, label_names: list[str], image_size: int | None = None) -> PreTrainedModel:
+def timm_network(
+    architecture: str, label_names: list[str], image_size: int | None = None, **model_args: Any
+) -> PreTrainedModel:
     """
     A network of timm, started as timm starts it, under transformers' `TimmWrapperForImageClassification`.
 
@@ -21,19 +23,20 @@ def timm_network(architecture: str, label_names: list[str], image_size: int | No
         architecture (`str`): A name that `timm.create_model` takes, such as `"resnet18"`.
         label_names (`list[str]`): The classes, in label order.
         image_size (`int`, *optional*): Side of the images it sees; by default the architecture's own.
+        model_args: What `timm.create_model` takes besides, such as `drop_rate`; kept in the configuration.
     """
     timm = require_timm()
     from transformers import TimmWrapperConfig, TimmWrapperForImageClassification
 
-    model_args = {}
+    from glc_hf.backbones.base import label_mapping
+
     if image_size is not None and _takes_image_size(timm, architecture, image_size):
         model_args["img_size"] = image_size
     network = _create(timm, architecture, num_classes=len(label_names), **model_args)
     config = TimmWrapperConfig(
         architecture=architecture,
         num_labels=len(label_names),
-        id2label=dict(enumerate(label_names)),
-        label2id={name: label for label, name in enumerate(label_names)},
+        **label_mapping(label_names),
         model_args=model_args or None,
         pretrained_cfg=_how_images_are_prepared(timm, network, image_size),
     )

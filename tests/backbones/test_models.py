@@ -1,0 +1,132 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""What holds for each of the small networks: saving and loading, losses, first weights, training."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from datasets import Dataset
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
+from glc_hf.backbones import ImageMLPConfig, ImageMLPForImageClassification, WordAverageConfig
+from tests.backbones.networks import MODELS, inputs, labels, make
+from tests.training.tiny import config, same_weights, weights
+
+
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+@every_model
+def test_the_auto_class_gives_the_saved_model_back(name: str, tmp_path: Path) -> None:
+    auto_class, model_class, _ = MODELS[name]
+    model = make(name).eval()
+    model.save_pretrained(tmp_path)
+    loaded = auto_class.from_pretrained(tmp_path).eval()
+    assert type(loaded) is model_class
+    assert AutoConfig.from_pretrained(tmp_path).model_type == name
+    assert same_weights(weights(model), weights(loaded))
+    assert torch.equal(model(**inputs(name)).logits, loaded(**inputs(name)).logits)
+    trained = [parameter.requires_grad for parameter in model.parameters()]
+    assert [parameter.requires_grad for parameter in loaded.parameters()] == trained
+
+
+def test_a_saved_model_is_found_by_a_new_process(tmp_path: Path) -> None:
+    model = make("glc_word_average").eval()
+    model.save_pretrained(tmp_path)
+    script = (
+        "import sys, torch, glc_hf.backbones\n"
+        "from transformers import AutoModelForSequenceClassification\n"
+        "model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1]).eval()\n"
+        "print(model(torch.tensor([[1, 2, 3]])).logits.tolist())\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    logits = model(torch.tensor([[1, 2, 3]])).logits
+    torch.testing.assert_close(torch.tensor(eval(found.stdout.strip().splitlines()[-1])), logits)
+
+
+@every_model
+def test_labels_are_optional_and_give_a_loss(name: str) -> None:
+    model = make(name).eval()
+    assert model(**inputs(name)).loss is None
+    output = model(**inputs(name), labels=labels(name))
+    expected = F.cross_entropy(output.logits.reshape(-1, 3), labels(name).reshape(-1), ignore_index=-100)
+    torch.testing.assert_close(output.loss, expected)
+    assert output.logits.shape == (*labels(name).shape, 3)
+    loss, logits = model(**inputs(name), labels=labels(name), return_dict=False)
+    assert torch.equal(loss, output.loss)
+    assert torch.equal(logits, output.logits)
+
+
+@every_model
+def test_the_same_seed_gives_the_same_first_weights(name: str) -> None:
+    assert same_weights(weights(make(name, 1)), weights(make(name, 1)))
+    assert not same_weights(weights(make(name, 1)), weights(make(name, 2)))
+
+
+def test_layers_start_as_torch_starts_them() -> None:
+    torch.manual_seed(0)
+    model = ImageMLPForImageClassification(ImageMLPConfig(hidden_sizes=[128, 128], num_labels=10))
+    for layer in (*model.layers, model.classifier):
+        bound = layer.in_features**-0.5
+        # Uniform between -bound and bound, biases too; transformers' rule: normal, standard deviation 0.02, no bias.
+        assert layer.weight.abs().max() <= bound
+        assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+        assert layer.bias.abs().max() > bound / 10
+    vectors = AutoModelForSequenceClassification.from_config(WordAverageConfig()).embeddings.weight
+    assert vectors.std().item() == pytest.approx(1.0, rel=0.05)
+
+
+# torch has no batching rule for its LSTM.
+@pytest.mark.parametrize("name", ["glc_mlp", "glc_word_average", "glc_window_tagger"])
+def test_stacked_weights_give_each_networks_logits(name: str) -> None:
+    models = [make(name, seed).eval() for seed in range(3)]
+    parameters, buffers = torch.func.stack_module_state(models)
+    base, rows = make(name).eval(), inputs(name)
+
+    def logits(parameters: dict, buffers: dict) -> torch.Tensor:
+        return torch.func.functional_call(base, (parameters, buffers), kwargs=rows).logits
+
+    stacked = torch.func.vmap(logits)(parameters, buffers)
+    for model, found in zip(models, stacked, strict=True):
+        torch.testing.assert_close(found, model(**rows).logits)
+
+
+@every_model
+def test_the_trainer_runs_both_stages_and_saves(name: str, tmp_path: Path) -> None:
+    rows = {key: list(value.numpy()) for key, value in inputs(name, 48).items()}
+    data = Dataset.from_dict({**rows, "labels": list(labels(name, 48).numpy())}).with_format("torch")
+    flagged = mark_trusted(data, fraction=0.5, label_column="labels")
+    noisy = corrupt_labels(flagged, CorruptionMatrix.flip(3, 0.5), label_column="labels")
+    trainer = GLCTrainer(make(name), config(tmp_path, max_steps=3), train_dataset=noisy, eval_dataset=data)
+    before = weights(trainer.model)
+    trainer.train()
+    assert not same_weights(before, weights(trainer.model))
+    assert trainer.corruption_matrix.num_labels == 3
+    trainer.save_model()
+    auto_class = MODELS[name][0]
+    assert same_weights(weights(auto_class.from_pretrained(tmp_path)), weights(trainer.model))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("glc_mlp", {"hidden_sizes": [16, 0]}),
+        ("glc_lstm", {"hidden_size": -1}),
+        ("glc_word_average", {"vocab_size": 0}),
+    ],
+)
+def test_sizes_that_make_no_network_are_refused(name: str, wrong: dict) -> None:
+    _, model_class, known = MODELS[name]
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a positive integer"):
+        model_class(type(known)(**wrong))
+
+
+def test_images_of_another_size_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"takes \(rows, 1, 6, 6\)"):
+        make("glc_mlp")(pixel_values=torch.rand(2, 1, 8, 8))

@@ -1,0 +1,115 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""What each network for text computes, by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from glc_hf.backbones import WindowTaggerConfig, WindowTaggerForTokenClassification, WordAverageConfig
+from tests.backbones.networks import MODELS, make
+
+
+IDS = torch.tensor([[4, 7, 9, 0, 0]])
+MASK = torch.tensor([[1, 1, 1, 0, 0]])
+
+
+def test_the_average_is_over_the_words_that_are_there() -> None:
+    model = make("glc_word_average")
+    vectors = model.embeddings.weight
+    expected = model.classifier((vectors[4] + vectors[7] + vectors[9]) / 3)
+    torch.testing.assert_close(model(IDS, MASK).logits[0], expected)
+    torch.testing.assert_close(model(IDS).logits[0], expected)
+    # What the mask covers counts for nothing, whatever stands there.
+    covered = torch.tensor([[4, 7, 9, 5, 6]])
+    torch.testing.assert_close(model(covered, MASK).logits[0], expected)
+
+
+@pytest.mark.parametrize("name", ["glc_word_average", "glc_lstm"])
+def test_a_text_without_words_has_the_zero_vector(name: str) -> None:
+    model = make(name).eval()
+    logits = model(torch.zeros(2, 4, dtype=torch.long)).logits
+    torch.testing.assert_close(logits, model.classifier.bias.expand(2, -1))
+    logits.sum().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+
+
+def test_the_lstm_reads_its_words_alone() -> None:
+    model = make("glc_lstm").eval()
+    short = model(IDS[:, :3]).logits
+    by_hand, _ = model.lstm(model.embeddings(IDS[:, :3]))
+    torch.testing.assert_close(short, model.classifier(by_hand[:, -1]))
+    for ids, mask in [
+        (IDS, MASK),  # padding after the words
+        (IDS.flip(1)[:, [0, 1, 4, 3, 2]], torch.tensor([[0, 0, 1, 1, 1]])),  # and before them
+        (torch.tensor([[4, 7, 9, 5, 6]]), MASK),
+    ]:
+        torch.testing.assert_close(model(ids, mask).logits, short)
+    assert not torch.allclose(model(torch.tensor([[9, 7, 4]])).logits, short)
+
+
+def test_dropout_is_on_the_output_layer_of_the_lstm() -> None:
+    model = make("glc_lstm").train()
+    torch.manual_seed(0)
+    first = model(IDS).logits
+    assert model.dropout.p == 0.2
+    assert any(not torch.equal(first, model(IDS).logits) for _ in range(20))
+
+
+def test_the_window_is_the_word_between_its_neighbours() -> None:
+    model = make("glc_window_tagger").eval()
+    vectors, nothing = model.word_vectors, torch.zeros(8)
+    windows = [
+        torch.cat([nothing, vectors[4], vectors[7]]),
+        torch.cat([vectors[4], vectors[7], vectors[9]]),
+        torch.cat([vectors[7], vectors[9], nothing]),
+    ]
+    expected = model.classifier(F.gelu(model.hidden(torch.stack(windows))))
+    torch.testing.assert_close(model(IDS, MASK).logits[0, :3], expected)
+    torch.testing.assert_close(model(IDS).logits[0, :3], expected)
+    torch.testing.assert_close(model(IDS[:, :3]).logits[0], expected)
+    torch.testing.assert_close(model(torch.tensor([[4, 7, 9, 5, 6]]), MASK).logits[0, :3], expected)
+
+
+def test_a_row_of_three_words_tags_its_middle_as_the_whole_text_does() -> None:
+    model = make("glc_window_tagger").eval()
+    whole = model(IDS[:, :3]).logits[0]
+    rows = torch.tensor([[0, 4, 7], [4, 7, 9], [7, 9, 0]])
+    torch.testing.assert_close(model(rows).logits[:, 1], whole)
+
+
+def test_word_vectors_are_frozen_unless_asked_for() -> None:
+    model_class, known = MODELS["glc_window_tagger"][1:]
+    frozen = make("glc_window_tagger")
+    assert "word_vectors" in frozen.state_dict()
+    assert "word_vectors" not in dict(frozen.named_parameters())
+    trained = model_class(WindowTaggerConfig(**{**known.to_dict(), "train_vectors": True}))
+    trained(IDS, MASK, labels=torch.tensor([[0, 1, 2, -100, -100]])).loss.backward()
+    assert trained.word_vectors.grad[[4, 7, 9]].abs().sum() > 0
+    assert trained.word_vectors.grad[0].abs().sum() == 0
+
+
+def test_given_word_vectors_are_used_and_padding_stays_zero() -> None:
+    model = make("glc_window_tagger")
+    given = torch.randn(30, 8)
+    model.set_word_vectors(given)
+    assert torch.equal(model.word_vectors[1:], given[1:])
+    assert model.word_vectors[0].abs().sum() == 0
+    with pytest.raises(ValueError, match="30 words × 8 dimensions"):
+        model.set_word_vectors(torch.randn(30, 9))
+
+
+def test_a_window_of_even_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="window_size must be odd, got 4"):
+        WindowTaggerForTokenClassification(WindowTaggerConfig(window_size=4))
+
+
+def test_the_paper_sizes_are_the_defaults() -> None:
+    assert (WordAverageConfig().vocab_size, WordAverageConfig().embedding_size) == (10_000, 100)
+    lstm = MODELS["glc_lstm"][1].config_class()
+    assert (lstm.vocab_size, lstm.embedding_size, lstm.hidden_size, lstm.classifier_dropout) == (5_000, 50, 64, 0.2)
+    mlp = MODELS["glc_mlp"][1].config_class()
+    assert (mlp.image_size, mlp.num_channels, mlp.hidden_sizes) == (28, 1, [256])
+    tagger = WindowTaggerConfig()
+    assert (tagger.window_size, tagger.embedding_size, tagger.hidden_size) == (3, 50, 256)

@@ -1,0 +1,106 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Word-level tokenizers and files of word vectors."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from glc_hf.backbones import read_word_vectors, tokenizer_of_vectors, word_tokenizer
+
+
+TEXTS = ["A good film , a GOOD plot", "the plot does n't hold", "good<br />film-making's end"]
+
+
+def test_words_are_numbered_by_frequency_after_padding_and_unknown() -> None:
+    tokenizer = word_tokenizer(TEXTS, vocab_size=100, max_length=8)
+    vocabulary = tokenizer.get_vocab()
+    assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (0, 1)
+    assert vocabulary["good"] == 2
+    assert {vocabulary["a"], vocabulary["plot"]} == {3, 4}
+    assert {"n't", "film-making's", ","} <= set(vocabulary)
+    assert "br" not in vocabulary
+
+
+def test_only_the_most_frequent_words_are_kept() -> None:
+    tokenizer = word_tokenizer(TEXTS, vocab_size=5, max_length=8)
+    assert len(tokenizer) == 5
+    assert tokenizer("good end").input_ids == [2, 1]
+
+
+def test_texts_are_cut_and_filled_up_to_one_length() -> None:
+    tokenizer = word_tokenizer(TEXTS, vocab_size=100, max_length=4)
+    rows = tokenizer(["good", "good plot good plot good"], truncation=True, padding="max_length")
+    plot = tokenizer.get_vocab()["plot"]
+    assert rows.input_ids == [[2, 0, 0, 0], [2, plot, 2, plot]]
+    assert rows.attention_mask == [[1, 0, 0, 0], [1, 1, 1, 1]]
+
+
+def test_stop_words_are_left_out_whole_and_before_the_cut() -> None:
+    tokenizer = word_tokenizer(TEXTS, vocab_size=100, max_length=2, stop_words=["A", "the", "th"])
+    assert not {"a", "the"} & set(tokenizer.get_vocab())
+    kept = tokenizer("the a plot , THE a-good theory a", truncation=True)
+    assert kept.tokens() == ["plot", ","]
+    # A stop word inside a word is none.
+    assert tokenizer("a-good theory").input_ids == [1, 1]
+    assert tokenizer("the a").input_ids == []
+
+
+def test_a_saved_tokenizer_gives_the_same_ids(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer(TEXTS, vocab_size=100, max_length=6, stop_words=["a", "the"])
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    texts = [*TEXTS, "an unseen word", "the"]
+    options = {"truncation": True, "padding": "max_length"}
+    assert dict(loaded(texts, **options)) == dict(tokenizer(texts, **options))
+    assert loaded.model_max_length == 6
+
+
+def test_a_vocabulary_without_room_for_words_is_refused() -> None:
+    with pytest.raises(ValueError, match="leave room for a word, got 2"):
+        word_tokenizer(TEXTS, vocab_size=2, max_length=4)
+
+
+VECTORS = "the 0.5 1\ncat -1 2e-1\nthe 9 9\n"
+
+
+@pytest.mark.parametrize("name", ["vectors.txt", "vectors.txt.gz"])
+def test_vectors_are_read_with_their_words(name: str, tmp_path: Path) -> None:
+    data = VECTORS.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    tokenizer, vectors = read_word_vectors(tmp_path / name)
+    expected = torch.tensor([[0, 0], [-0.25, 0.6], [0.5, 1], [-1, 0.2]])
+    torch.testing.assert_close(vectors, expected)
+    assert tokenizer("The dog cat").input_ids == [2, 1, 3]
+    tokenizer.save_pretrained(tmp_path / "saved")
+    assert AutoTokenizer.from_pretrained(tmp_path / "saved")("The dog cat").input_ids == [2, 1, 3]
+    assert tokenizer_of_vectors(tmp_path / name).get_vocab() == tokenizer.get_vocab()
+
+
+def test_a_first_line_with_the_sizes_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text("2 2\n" + VECTORS)
+    assert read_word_vectors(tmp_path / "vectors.txt")[1].shape == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("the 1 2\ncat 1\n", "line 2: 1 numbers for 'cat', 2 in the first line"),
+        ("the 1 2\ncat 1 x\n", "line 2: a word and its numbers are expected"),
+        ("the 1 nan\n", "line 1: a word and its numbers are expected"),
+        ("", "holds no word vectors"),
+    ],
+)
+def test_files_that_hold_no_vectors_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_word_vectors(tmp_path / "vectors.txt")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no file of word vectors .*nowhere.txt"):
+        read_word_vectors(tmp_path / "nowhere.txt")
