@@ -23,6 +23,7 @@ from tests.experiments.small_preset import SmallImages, SmallTexts
 
 METHODS = ("no_correction", "glc", "trusted_only")
 STRENGTHS = (0.0, 0.5, 1.0)
+OWN_PRESET = "tests.experiments.small_preset:SmallImages"
 
 
 @pytest.fixture(autouse=True)
@@ -120,9 +121,8 @@ def test_a_sweep_killed_ten_times_ends_with_the_file_of_an_undisturbed_one(tmp_p
 
 
 def _command(output: Path, *options: str) -> list[str]:
-    script = Path(__file__).with_name("run_sweep.py")
-    named = ["--preset", "small_images", "--output", str(output), "--methods", "glc", "no_correction"]
-    return [sys.executable, str(script), *named, "--strengths", "0", "0.5", "--trusted", "0.2", *options]
+    named = ["--preset", OWN_PRESET, "--output", str(output), "--methods", "glc", "no_correction"]
+    return [sys.executable, "-m", "glc_hf.cli.main", "sweep", *named, "--strengths", "0", "0.5", *options]
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess:
@@ -137,7 +137,7 @@ def test_worker_processes_give_the_lines_of_one_process(tmp_path: Path) -> None:
     assert "0 of 8 cells" in done.stdout
     assert done.stdout.count("error") == 4  # a line a method, and no bar in a log
     for noise in ("uniform", "flip"):
-        _sweep([Curve("small_images", noise, 0.2, 0, (0.0, 0.5), ("glc", "no_correction"))], one)
+        _sweep([Curve(OWN_PRESET, noise, 0.2, 0, (0.0, 0.5), ("glc", "no_correction"))], one)
     assert _lines(several) == _lines(one)
 
 
@@ -146,7 +146,7 @@ def test_ray_gives_the_same_lines(tmp_path: Path) -> None:
     on_ray, one = tmp_path / "ray.jsonl", tmp_path / "one.jsonl"
     done = _run(_command(on_ray, "--ray", "--noise", "flip"))
     assert done.returncode == 0, done.stderr
-    _sweep([Curve("small_images", "flip", 0.2, 0, (0.0, 0.5), ("glc", "no_correction"))], one)
+    _sweep([Curve(OWN_PRESET, "flip", 0.2, 0, (0.0, 0.5), ("glc", "no_correction"))], one)
     assert _lines(on_ray) == _lines(one)
 
 
@@ -160,6 +160,7 @@ def _main(*options: str) -> tuple[int, list[str]]:
     ("options", "complaint"),
     [
         (["--preset", "mnits"], "unknown preset 'mnits'"),
+        (["--preset", "nowhere:Mine"], "names a class as module:Class"),
         (["--preset", "small_images", "--methods", "gold"], "unknown method 'gold'"),
         (["--preset", "small_images", "--noise", "hierarchical"], "has no noise 'hierarchical'"),
         (["--preset", "small_images", "--strengths", "0.5", "2"], "2.0 is not a strength"),

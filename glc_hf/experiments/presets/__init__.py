@@ -32,12 +32,20 @@ def get_preset(name: str, **options: Any) -> Preset:
     A dataset of the paper with its network and its settings.
 
     Args:
-        name (`str`): One of [`available_presets`].
+        name (`str`): One of [`available_presets`], or `module:Class` for a preset of your own.
         options: What this preset leaves open, as its class documents it.
     """
     from glc_hf.experiments.preset import registered
 
     _import_all()
+    module, _, own = name.partition(":")
+    if own:
+        try:
+            return getattr(import_module(module), own)(**options)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"preset {name!r}: {error}. It names a class as module:Class.") from error
     if name not in registered():
-        raise ValueError(f"unknown preset {name!r}; it is one of {', '.join(available_presets())}.")
+        raise ValueError(
+            f"unknown preset {name!r}; it is one of {', '.join(available_presets())}, or module:Class for your own."
+        )
     return registered()[name](**options)
