@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.corruption.matrix_checks import to_float64
 from glc_hf.corruption.plot import draw_matrix, side_of
 from glc_hf.experiments.plots import save
 from glc_hf.experiments.results import numbered_results
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SELECTORS = ("preset", "noise", "trusted", "strength", "seed")
+_ROUNDING = 0.01
 _ESTIMATES = {"glc": "GLC", "confusion_matrix": "confusion matrix", "forward": "forward"}
 
 
@@ -130,12 +134,20 @@ def _matrices(
     true, estimates = None, {}
     for number, row in rows:
         try:
-            estimates[row["method"]] = CorruptionMatrix(row["matrix"], row.get("label_names"))
+            estimates[row["method"]] = _matrix(row["matrix"], row)
             if true is None and row.get("true_matrix") is not None:
-                true = CorruptionMatrix(row["true_matrix"], row.get("label_names"))
+                true = _matrix(row["true_matrix"], row)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
     return true, {method: estimates[method] for method in _ESTIMATES if method in estimates}
+
+
+def _matrix(stored: list[list[float]], row: dict[str, Any]) -> CorruptionMatrix:
+    """Results files hold rounded numbers, whose rows sum to one no more than roughly."""
+    probs = to_float64(stored)
+    sums = probs.sum(axis=-1, keepdims=True)
+    rounded = np.abs(sums - 1.0) < _ROUNDING
+    return CorruptionMatrix(probs / np.where(rounded, sums, 1.0), row.get("label_names"))
 
 
 def _describe(cell: Mapping[str, Any]) -> str:

@@ -150,6 +150,14 @@ def test_results_without_matrices_say_so(tmp_path: Path) -> None:
         plot_matrices(path, tmp_path, {})
 
 
+def test_matrices_of_many_classes_may_be_rounded(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    rounded = np.random.default_rng(0).dirichlet(np.ones(30), 30).round(4)
+    assert np.abs(rounded.sum(axis=1) - 1).max() > 1e-4
+    with_matrices(path, "glc", "confusion_matrix", "forward", matrix=rounded, true_matrix=rounded, label_names=None)
+    assert len(plot_matrices(path, tmp_path, {})) == 2
+
+
 def test_matrix_that_is_none_names_its_line(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     with_matrices(path, "forward")

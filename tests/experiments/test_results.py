@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
+import threading
 import warnings
 from pathlib import Path
 
@@ -66,6 +68,28 @@ def test_several_processes_may_append(tmp_path: Path) -> None:
     assert len(rows) == 4 * 25 * 2
     for first, second in zip(rows[::2], rows[1::2], strict=True):  # the two rows of a call stay together
         assert first["seed"] == second["seed"]
+
+
+def test_appending_and_reading_wait_for_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    append_results(path, [cell(seed=0)])
+    before = path.read_bytes()
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=append_results, args=(path, [cell(seed=1)])),
+        threading.Thread(target=lambda: found.append(len(read_results(path)))),
+    ]
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for thread in threads:
+            thread.start()
+            thread.join(0.3)
+            assert thread.is_alive()
+        assert path.read_bytes() == before
+    for thread in threads:
+        thread.join(30)
+    assert len(read_results(path)) == 2
+    assert found in ([1], [2])
 
 
 @pytest.mark.parametrize("torn", [b'{"version": 1, "pres', '{"preset": "é'.encode()[:-1], b"\0\0\0", b"12"])
