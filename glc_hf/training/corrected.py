@@ -9,12 +9,13 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from transformers import EvalPrediction, Trainer
+from transformers import EvalPrediction
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from glc_hf.methods.base import IGNORED, Batch, Items, plain_cross_entropy
 from glc_hf.training.arguments import write_arguments
+from glc_hf.training.checkpoints import CheckpointedTrainer
 from glc_hf.training.collator import FlagCollator
 from glc_hf.training.rows import ROW_KEY, FlaggedRows
 from glc_hf.training.runs import write_record
@@ -23,7 +24,7 @@ from glc_hf.training.runs import write_record
 logger = logging.get_logger(__name__)
 
 
-class CorrectedTrainer(Trainer):
+class CorrectedTrainer(CheckpointedTrainer):
     """
     A `Trainer` that trains on flagged rows with a loss per item and divides by its own count of items.
 

@@ -196,9 +196,8 @@ class GLCTrainer(CorrectedTrainer):
         method = self._make_method()
         method.prepare_model(self.model)
         point = self._find_resume_point(resume_from_checkpoint)
-        run = point.run if point is not None else RunFolder(self.run_dir)
-        if point is None or point.checkpoint is None or point.stage > 0:
-            self._restore_or_keep_initial_weights(run, resuming=point is not None)
+        run = RunFolder(self.run_dir) if point is None or self.keeps_state else point.run
+        self._restore_or_keep_initial_weights(run, point)
         earlier = EarlierStages(self, run, point)
         checkpoint = earlier.run(ignore_keys_for_eval)
         self._stage_history = earlier.history
@@ -213,7 +212,7 @@ class GLCTrainer(CorrectedTrainer):
             output = super().train(checkpoint, trial, ignore_keys_for_eval)
         finally:
             self.model_init, self.args.max_steps = model_init, max_steps
-        if self.args.should_save:
+        if self.keeps_state and self.args.should_save:
             run.finish()
         return TrainOutput(output.global_step, output.training_loss, {**self.stage_metrics(), **output.metrics})
 
@@ -259,32 +258,35 @@ class GLCTrainer(CorrectedTrainer):
 
     def _find_resume_point(self, resume: str | bool | None) -> ResumePoint | None:
         self._run_id = uuid.uuid4().hex
-        if not resume:
-            if self.keeps_state and self.args.should_save:
-                RunFolder(self.run_dir).start_afresh()
-            self.accelerator.wait_for_everyone()
-            return None
+        run, point = RunFolder(self.run_dir), None
+        if resume:
+            point = self._look_for_resume_point(run, resume)
+        self.accelerator.wait_for_everyone()  # all have looked before one writes
+        if self.keeps_state and self.args.should_save:
+            run.make_folder_of(self.run_record(), point.run if point is not None else None)
+        self.accelerator.wait_for_everyone()
+        return point
+
+    def _look_for_resume_point(self, run: RunFolder, resume: str | bool) -> ResumePoint | None:
         processes = self.accelerator.num_processes
         if isinstance(resume, (str, os.PathLike)):
             point = resume_point_at(str(resume), processes)
         else:
-            point = RunFolder(self.run_dir).find_resume_point(len(self.method.earlier_stages()), processes)
+            point = run.find_resume_point(len(self.method.earlier_stages()), processes)
         if point is None:
             logger.warning(f"there is no checkpoint to resume from in {self.run_dir}; starting from the beginning.")
-        else:
-            belongs_to = point.checkpoint or point.run.state
-            check_record(belongs_to, self.run_record())
-            self._run_id = read_record(belongs_to).get("run")
+            return None
+        belongs_to = point.checkpoint or point.run.state
+        check_record(belongs_to, self.run_record())
+        self._run_id = read_record(belongs_to)["run"]
         return point
 
-    def _restore_or_keep_initial_weights(self, run: RunFolder, resuming: bool) -> None:
-        if not self.keeps_state:
-            return
-        weights = run.load_weights("initial") if resuming else None
-        if weights is not None:
-            self.model.load_state_dict(weights)
-        elif self.args.should_save:
-            run.save_start(self.model.state_dict(), self.run_record())
+    def _restore_or_keep_initial_weights(self, run: RunFolder, point: ResumePoint | None) -> None:
+        kept = run.load_weights("initial", self._run_id) if point is not None else None
+        if kept is not None:
+            self.model.load_state_dict(kept.weights)
+        elif self.keeps_state and self.args.should_save and (point is None or point.checkpoint is None or point.stage):
+            run.save_weights("initial", self.model.state_dict(), self._run_id)
         self.accelerator.wait_for_everyone()
 
     # ------------------------------------------------------------------ saving
