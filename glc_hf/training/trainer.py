@@ -29,6 +29,7 @@ from glc_hf.training.corrected import CorrectedTrainer
 from glc_hf.training.data import TrainingData, training_data
 from glc_hf.training.earlier import EarlierStages, FinishedStage
 from glc_hf.training.freeze import freeze_parameters
+from glc_hf.training.held_out import evaluation_sets, trusted_rows_to_evaluate
 from glc_hf.training.labels import label_names_of
 from glc_hf.training.runs import (
     ResumePoint,
@@ -88,6 +89,8 @@ class GLCTrainer(CorrectedTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         method_class = get_method(args.method)
+        held_out = trusted_rows_to_evaluate(train_dataset, args)
+        eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out)
         super().__init__(
             model=model,
             args=args,
@@ -101,6 +104,7 @@ class GLCTrainer(CorrectedTrainer):
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
             preprocess_logits_for_metrics=preprocess_logits_for_metrics,
         )
+        self.trusted_eval_dataset = trusted_eval_dataset
         check_devices(args)
         self.num_labels = check_model(self.model)
         self._given_matrix = check_matrix(corruption_matrix, self.num_labels)
@@ -112,7 +116,7 @@ class GLCTrainer(CorrectedTrainer):
         self._stage_history: list[dict[str, Any]] = []
         self._run_id: str | None = None
         if train_dataset is not None:
-            self.training_data = training_data(train_dataset, args, self.num_labels, method_class)
+            self.training_data = training_data(train_dataset, args, self.num_labels, method_class, held_out)
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self._given_matrix, self.class_names)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
