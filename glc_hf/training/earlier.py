@@ -133,6 +133,11 @@ class EarlierStages:
 
     @staticmethod
     def _weights_of(trainer: StageTrainer) -> dict[str, torch.Tensor]:
+        """The whole weights, on every process; accelerate gathers what FSDP shared out on the main one alone."""
+        if trainer.is_fsdp_enabled:
+            from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+            return get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
         return trainer.accelerator.get_state_dict(trainer.model)
 
     @staticmethod

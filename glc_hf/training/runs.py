@@ -264,7 +264,7 @@ def _what_is_missing(checkpoint: Path, processes: int) -> str | None:
         return "the weights are missing"
     for file in checkpoint.iterdir():
         # Both formats tell a cut file from a whole one by their ends, without being loaded.
-        if file.suffix in (".pt", ".pth") and not zipfile.is_zipfile(file):
+        if file.suffix in (".pt", ".pth", ".bin") and not zipfile.is_zipfile(file):
             return f"{file.name} is incomplete"
         if file.suffix == ".safetensors":
             try:

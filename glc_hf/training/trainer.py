@@ -105,7 +105,7 @@ class GLCTrainer(CorrectedTrainer):
             preprocess_logits_for_metrics=preprocess_logits_for_metrics,
         )
         self.trusted_eval_dataset = trusted_eval_dataset
-        check_devices(args)
+        check_devices(args, self.accelerator)
         self.num_labels = check_model(self.model)
         self._given_matrix = check_matrix(corruption_matrix, self.num_labels)
         self.training_data: TrainingData | None = None
