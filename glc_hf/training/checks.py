@@ -7,6 +7,8 @@ from typing import Any
 
 import datasets
 import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 from transformers.utils import logging
 
@@ -47,12 +49,28 @@ def check_arguments(args: TrainingArguments | None, optimizers: tuple, compute_l
     return args
 
 
-def check_devices(args: GLCConfig) -> None:
-    """Refuses DataParallel, in which one process sees several devices' batches."""
+def check_devices(args: GLCConfig, accelerator: Accelerator) -> None:
+    """Refuses what shares a model out in a way that the stages can't follow."""
     if args.n_gpu > 1:
         raise ValueError(
             f"{args.n_gpu} GPUs in one process means DataParallel, where the correction is not defined. Start one "
             "process a GPU with `accelerate launch` or `torchrun`, or set CUDA_VISIBLE_DEVICES to one of them."
+        )
+    if accelerator.distributed_type == DistributedType.DEEPSPEED:
+        raise ValueError(
+            "DeepSpeed is not supported: its engine holds one model and one optimizer, and every stage needs its own. "
+            "Use FSDP2, which shares out the same things: `fsdp=True, fsdp_config={'version': 2}`."
+        )
+    plugin = getattr(accelerator.state, "fsdp_plugin", None)
+    if plugin is not None and accelerator.distributed_type == DistributedType.FSDP and plugin.fsdp_version == 1:
+        raise ValueError(
+            "FSDP in its version 1 is not supported: use version 2, `fsdp_config={'version': 2}` (or "
+            "`fsdp_version: 2` in accelerate's configuration)."
+        )
+    if args.fsdp and accelerator.distributed_type != DistributedType.FSDP:
+        raise ValueError(
+            "fsdp is set, but accelerate shares no parameters out on the CPU and would train whole copies: leave it "
+            "out together with use_cpu, or train on GPUs."
         )
 
 

@@ -31,6 +31,12 @@ class GLCConfig(TrainingArguments):
         trusted_min_updates (`int`, *optional*, defaults to 2000):
             Stages on trusted rows alone take at least this many optimizer steps, so that few rows do not mean few
             steps.
+        trusted_eval_fraction (`float`, *optional*, defaults to 0.0):
+            Share of the trusted rows that is held out of every training and of the matrix, and evaluated on, in each
+            stage: for `load_best_model_at_end` and early stopping by labels that are right. Drawn by `seed`, from each
+            class in proportion; each class keeps at least one row. Without an `eval_dataset` these rows are it
+            (`eval_loss`, `eval_accuracy`); beside one they are evaluated too, as `eval_trusted_loss` and
+            `eval_trusted_accuracy` (`metric_for_best_model="trusted_accuracy"`).
         freeze (`list[str]`, *optional*):
             Parameters whose names start with one of these are not trained, in any stage.
 
@@ -88,6 +94,10 @@ class GLCConfig(TrainingArguments):
     )
     trusted_min_updates: int = field(
         default=2000, metadata={"help": "At least this many updates for stages on trusted rows alone."}
+    )
+    trusted_eval_fraction: float = field(
+        default=0.0,
+        metadata={"help": "Share of trusted rows held out of training and matrix, to evaluate each stage by."},
     )
     freeze: list[str] | None = field(
         default=None, metadata={"help": "Parameters whose names start so are not trained in any stage."}
@@ -163,6 +173,10 @@ class GLCConfig(TrainingArguments):
         if not 0.0 <= self.trusted_share < 1.0:
             raise ValueError(
                 f"trusted_share must lie in [0, 1), got {self.trusted_share!r}; 0 keeps the rows as they are."
+            )
+        if not 0.0 <= self.trusted_eval_fraction < 1.0:
+            raise ValueError(
+                f"trusted_eval_fraction must lie in [0, 1), got {self.trusted_eval_fraction!r}; 0 holds nothing out."
             )
         for name in ("stage1_num_train_epochs", "stage1_max_steps", "stage1_learning_rate", "base_rate_weight"):
             value = getattr(self, name)

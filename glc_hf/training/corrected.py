@@ -9,13 +9,15 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from transformers import EvalPrediction, Trainer
+from transformers import EvalPrediction
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from glc_hf.methods.base import IGNORED, Batch, Items, plain_cross_entropy
 from glc_hf.training.arguments import write_arguments
+from glc_hf.training.checkpoints import CheckpointedTrainer
 from glc_hf.training.collator import FlagCollator
+from glc_hf.training.held_out import TRUSTED_SET
 from glc_hf.training.rows import ROW_KEY, FlaggedRows
 from glc_hf.training.runs import write_record
 
@@ -23,7 +25,7 @@ from glc_hf.training.runs import write_record
 logger = logging.get_logger(__name__)
 
 
-class CorrectedTrainer(Trainer):
+class CorrectedTrainer(CheckpointedTrainer):
     """
     A `Trainer` that trains on flagged rows with a loss per item and divides by its own count of items.
 
@@ -35,6 +37,9 @@ class CorrectedTrainer(Trainer):
     loss_is_scaled_for_ga = True
     stage_name = "training"
     stage_items: Items = "all"
+    # Held-out trusted rows to evaluate on beside the `eval_dataset`.
+    trusted_eval_dataset: datasets.Dataset | None = None
+    _evaluates_trusted = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -202,8 +207,25 @@ class CorrectedTrainer(Trainer):
         hidden = (self.args.trusted_column, ROW_KEY)
         return super().prediction_step(model, {k: v for k, v in inputs.items() if k not in hidden}, *args, **kwargs)
 
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As `Trainer`'s; without a dataset named, held-out trusted rows come second, as `eval_trusted_…`."""
+        self._evaluates_trusted = eval_dataset is None and self.trusted_eval_dataset is not None
+        try:
+            return super().evaluate(eval_dataset, *args, **kwargs)
+        finally:
+            self._evaluates_trusted = False
+
     def evaluation_loop(self, dataloader: Any, description: str, *args: Any, **kwargs: Any) -> Any:
-        """As `Trainer`'s; for the built-in accuracy only the predicted classes are gathered, not the logits."""
+        """As `Trainer`'s; the metrics of held-out trusted rows come along where there are such."""
+        output = self._evaluation_loop(dataloader, description, *args, **kwargs)
+        if self._evaluates_trusted:
+            kwargs["metric_key_prefix"] = f"{kwargs.get('metric_key_prefix', 'eval')}_{TRUSTED_SET}"
+            trusted = self.get_test_dataloader(self.trusted_eval_dataset)
+            output.metrics.update(self._evaluation_loop(trusted, description, *args, **kwargs).metrics)
+        return output
+
+    def _evaluation_loop(self, dataloader: Any, description: str, *args: Any, **kwargs: Any) -> Any:
+        """For the built-in accuracy only the predicted classes are gathered, not the logits."""
         if not self._default_metrics or description != "Evaluation" or self.preprocess_logits_for_metrics is not None:
             return super().evaluation_loop(dataloader, description, *args, **kwargs)
         self.preprocess_logits_for_metrics = _predicted_classes

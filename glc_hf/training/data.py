@@ -56,8 +56,10 @@ class TrainingData(Protocol):
         ...
 
 
-def training_data(dataset: Any, args: GLCConfig, num_labels: int | None, method: type[Method]) -> TrainingData:
-    """The rows of a `train_dataset`, checked."""
+def training_data(
+    dataset: Any, args: GLCConfig, num_labels: int | None, method: type[Method], held_out: np.ndarray | None = None
+) -> TrainingData:
+    """The rows of a `train_dataset`, checked; those numbered in `held_out` are no stage's."""
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return StreamData(dataset, args)
     if isinstance(dataset, dict):
@@ -68,14 +70,19 @@ def training_data(dataset: Any, args: GLCConfig, num_labels: int | None, method:
             "`datasets.Dataset` (or a `datasets.IterableDataset`). `Dataset.from_list(rows)` and "
             "`Dataset.from_generator(…)` make one."
         )
-    return MapData(dataset, args, num_labels, method)
+    return MapData(dataset, args, num_labels, method, held_out)
 
 
 class MapData:
     """A `datasets.Dataset`: row numbers over the user's own dataset."""
 
     def __init__(
-        self, dataset: datasets.Dataset, args: GLCConfig, num_labels: int | None, method: type[Method]
+        self,
+        dataset: datasets.Dataset,
+        args: GLCConfig,
+        num_labels: int | None,
+        method: type[Method],
+        held_out: np.ndarray | None = None,
     ) -> None:
         self.args = args
         self.rows = LabelledRows(
@@ -85,6 +92,7 @@ class MapData:
             num_labels,
             method.name,
             needs_flags=method.needs_trusted,
+            held_out=held_out,
         )
         self.label_column = self.rows.label_column
 
@@ -100,10 +108,11 @@ class MapData:
         rows = self._parts(stage)[0]
         if stage.items == "all" and trusted_share > 0.0:
             rows = self.rows.upsampled(trusted_share, self.args.seed)
-            if len(rows) > self.rows.num_rows:
+            natural = self.rows.num_rows - len(self.rows.held_out)
+            if len(rows) > natural:
                 logger.info(
                     f"Trusted rows are repeated to {trusted_share:.0%} of the last stage: {len(rows):,} rows an epoch "
-                    f"instead of {self.rows.num_rows:,} (trusted_share=0 turns this off)."
+                    f"instead of {natural:,} (trusted_share=0 turns this off)."
                 )
         dataset = trainer._without_unused_columns(trainer.train_dataset)
         return self.rows.view(rows, dataset, self.args.trusted_column)

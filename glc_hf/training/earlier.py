@@ -15,7 +15,7 @@ from transformers.utils import logging
 from glc_hf.corruption.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.methods.base import Stage
 from glc_hf.training.inference import BetweenStages
-from glc_hf.training.runs import ResumePoint, RunFolder
+from glc_hf.training.runs import KeptWeights, ResumePoint, RunFolder
 from glc_hf.training.stage import StageTrainer
 
 
@@ -76,7 +76,7 @@ class EarlierStages:
         self.history = history
         stages = self.method.earlier_stages()
         if checkpoint is None and stages and self.method.last_stage().start == "previous":
-            self.parent.model.load_state_dict(self.run_folder.load_weights(f"stage{len(stages)}"))
+            self.parent.model.load_state_dict(self._kept(len(stages)).weights)
         return True
 
     def _run_stage(self, number: int, stage: Stage, ignore_keys: list[str] | None) -> None:
@@ -87,9 +87,10 @@ class EarlierStages:
             trainer.model.load_state_dict(shared[stage].weights)
             self.history += shared[stage].history
             return
-        kept = self.run_folder.load_weights(f"stage{number}") if self.point is not None else None
+        kept = self._kept(number) if self.point is not None else None
         if kept is not None:
-            trainer.model.load_state_dict(kept)
+            trainer.model.load_state_dict(kept.weights)
+            self.history += kept.history
             return
         logger.info(f"***** {trainer.stage_name} *****")
         set_seed(trainer.args.seed)
@@ -102,8 +103,12 @@ class EarlierStages:
             shared[stage] = FinishedStage({k: v.cpu().clone() for k, v in weights.items()}, trainer.state.log_history)
         if self.parent.keeps_state:
             if trainer.args.should_save:
-                self.run_folder.save_weights(f"stage{number}", weights)
+                run = self.parent.run_record()["run"]
+                self.run_folder.save_weights(f"stage{number}", weights, run, trainer.state.log_history)
             trainer.accelerator.wait_for_everyone()
+
+    def _kept(self, number: int) -> KeptWeights | None:
+        return self.run_folder.load_weights(f"stage{number}", self.parent.run_record()["run"])
 
     def _estimate(self) -> None:
         parent = self.parent
@@ -128,6 +133,11 @@ class EarlierStages:
 
     @staticmethod
     def _weights_of(trainer: StageTrainer) -> dict[str, torch.Tensor]:
+        """The whole weights, on every process; accelerate gathers what FSDP shared out on the main one alone."""
+        if trainer.is_fsdp_enabled:
+            from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+            return get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
         return trainer.accelerator.get_state_dict(trainer.model)
 
     @staticmethod

@@ -33,6 +33,7 @@ class LabelledRows:
         trusted_column (`str`): The flags' column.
         num_labels (`int`, *optional*): K, to check the labels against.
         needs_flags (`bool`): Whether a missing flag column is an error.
+        held_out (`np.ndarray`, *optional*): Numbers of rows that no stage and no estimate sees.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class LabelledRows:
         num_labels: int | None,
         method: str,
         needs_flags: bool = True,
+        held_out: np.ndarray | None = None,
     ) -> None:
         self.dataset = dataset
         self.num_rows = len(dataset)
@@ -64,6 +66,8 @@ class LabelledRows:
             self.flags.values if self.flags.offsets is not None else np.repeat(self.flags.values, lengths)
         )
         self._counted = self.labels.values != IGNORED
+        self.held_out = np.empty(0, dtype=np.int64) if held_out is None else held_out
+        self._counted[np.isin(self._row_of_item, self.held_out)] = False
         # The number of each row's first item, -100 not counted.
         self._first_item = np.concatenate(
             [[0], np.cumsum(np.bincount(self._row_of_item[self._counted], minlength=self.num_rows))]
@@ -109,9 +113,9 @@ class LabelledRows:
     def upsampled(self, share: float, seed: int) -> np.ndarray:
         """All row numbers, those with trusted labels repeated until they make up `share` of the list. The repetitions
         beyond whole rounds are the rows with the smallest random words: they depend on `seed` and the rows alone."""
-        rows = np.arange(self.num_rows)
+        rows = np.setdiff1d(np.arange(self.num_rows), self.held_out)
         trusted = self.rows_with("trusted")
-        others = self.num_rows - len(trusted)
+        others = len(rows) - len(trusted)
         wanted = round(share * others / (1.0 - share))
         if len(trusted) == 0 or wanted <= len(trusted):
             return rows
@@ -131,11 +135,12 @@ class LabelledRows:
 
     @cache  # noqa: B019  (the rows live as long as their trainer)
     def fingerprint(self) -> str:
-        """Changes when a label, a flag or the number of rows does."""
+        """Changes when a label, a flag, the number of rows or what is held out does."""
         digest = hashlib.blake2b(digest_size=16)
         for column in (self.labels, self.flags):
             digest.update(np.ascontiguousarray(column.values).astype(np.int64).tobytes())
             digest.update(b"rows" if column.offsets is None else np.ascontiguousarray(column.offsets).tobytes())
+        digest.update(self.held_out.tobytes())
         return digest.hexdigest()
 
     def view(self, rows: np.ndarray, dataset: Any, trusted_column: str) -> FlaggedRows:

@@ -21,7 +21,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -40,6 +40,7 @@ logger = logging.get_logger(__name__)
 RECORD_FILE = "glc_run.json"
 # The Trainer leaves names with an underscore out of what it pushes.
 _STATE_FOLDER = "_run_state"
+_ESTIMATE_FILE = "between.json"
 _NUMBERED = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
 _MEANING = {
     "method": "the method",
@@ -51,7 +52,7 @@ _MEANING = {
 
 def write_record(folder: str | Path, record: Mapping[str, Any]) -> None:
     """Writes what a checkpoint belongs to."""
-    _write_whole(Path(folder) / RECORD_FILE, json.dumps(dict(record), indent=2))
+    write_whole(Path(folder) / RECORD_FILE, json.dumps(dict(record), indent=2))
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:
@@ -81,6 +82,13 @@ def check_record(folder: str | Path, record: Mapping[str, Any]) -> None:
         )
 
 
+class KeptWeights(NamedTuple):
+    """Weights that a run kept between its stages, and the logs of the stage that they came from."""
+
+    weights: dict[str, torch.Tensor]
+    history: list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class ResumePoint:
     """Where a run goes on: a checkpoint of the last stage (`stage` 0) or of earlier stage `stage`; `checkpoint` is
@@ -99,24 +107,28 @@ class RunFolder:
         self.state = self.path / _STATE_FOLDER
 
     # ------------------------------------------------------------------ weights
-    def save_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> None:
-        """Keeps weights under a name (`"initial"`, `"stage1"`), whole or not at all."""
+    def save_weights(
+        self, name: str, weights: Mapping[str, torch.Tensor], run: str, history: list[dict[str, Any]] | None = None
+    ) -> None:
+        """Keeps a run's weights under a name (`"initial"`, `"stage1"`) with a stage's logs, whole or not at all."""
         self.state.mkdir(parents=True, exist_ok=True)
         target = self.state / f"{name}.safetensors"
         scratch = target.with_suffix(".tmp")
         # Clones part what shares memory (tied weights), which the format can't hold.
-        save_file({key: value.detach().cpu().contiguous().clone() for key, value in weights.items()}, scratch)
+        tensors = {key: value.detach().cpu().contiguous().clone() for key, value in weights.items()}
+        save_file(tensors, scratch, metadata={"run": run, "history": json.dumps(history or [])})
         os.replace(scratch, target)
 
-    def load_weights(self, name: str) -> dict[str, torch.Tensor] | None:
-        """The weights kept under a name, if they are there."""
+    def load_weights(self, name: str, run: str) -> KeptWeights | None:
+        """What that run kept under a name, if it is there."""
         file = self.state / f"{name}.safetensors"
-        return load_file(file) if file.is_file() else None
-
-    def save_start(self, weights: Mapping[str, torch.Tensor], record: Mapping[str, Any]) -> None:
-        """Keeps the weights that every stage starts from, and what they belong to."""
-        self.save_weights("initial", weights)
-        write_record(self.state, record)
+        if not file.is_file():
+            return None
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+        if metadata.get("run") != run:
+            return None
+        return KeptWeights(load_file(file), json.loads(metadata["history"]))
 
     # ------------------------------------------------------------------ between the stages
     def save_between(self, method: Method, record: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
@@ -129,15 +141,12 @@ class RunFolder:
             method.matrix.save_pretrained(self.state)
         content = {"record": dict(record), "history": history, "has_matrix": method.matrix is not None}
         # Last, and in one step: it says that the rest is there.
-        _write_whole(self.state / "between.json", json.dumps(content))
+        write_whole(self.state / _ESTIMATE_FILE, json.dumps(content))
 
     def load_between(self, method: Method, record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         """Gives the method back what it had estimated; returns the earlier stages' logs, `None` if there is none."""
-        file = self.state / "between.json"
-        if not file.is_file():
-            return None
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if any(content["record"].get(key) != record[key] for key in _MEANING):
+        content = self._estimate(record["run"])
+        if content is None:
             return None
         if content["has_matrix"]:
             method.matrix = CorruptionMatrix.from_pretrained(self.state)
@@ -146,9 +155,31 @@ class RunFolder:
             method.load_state(load_file(tensors))
         return content["history"]
 
-    def start_afresh(self) -> None:
-        """Forgets what an earlier run in this folder had estimated."""
-        shutil.rmtree(self.state, ignore_errors=True)
+    def _estimate(self, run: str) -> dict[str, Any] | None:
+        file = self.state / _ESTIMATE_FILE
+        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        return content if content.get("record", {}).get("run") == run else None
+
+    # ------------------------------------------------------------------ whose folder it is
+    def make_folder_of(self, record: Mapping[str, Any], source: RunFolder | None = None) -> None:
+        """
+        Makes the folder a run's, before the run writes anything else. What an earlier run left goes; where that is cut
+        short, each file still says whose it is.
+
+        Args:
+            record (`Mapping`): What the run is.
+            source ([`RunFolder`], *optional*): Where it was begun, if elsewhere: what it kept there comes along.
+        """
+        if read_record(self.state).get("run") == record["run"]:
+            return
+        self.state.mkdir(parents=True, exist_ok=True)
+        write_record(self.state, record)
+        for file in self.state.iterdir():
+            if file.name != RECORD_FILE:
+                file.unlink()
+        if source is not None and read_record(source.state).get("run") == record["run"]:
+            for file in sorted(source.state.iterdir(), key=lambda file: file.name == _ESTIMATE_FILE):
+                shutil.copyfile(file, self.state / file.name)
 
     def finish(self) -> None:
         """Removes the kept weights of a complete run; the estimate stays."""
@@ -164,15 +195,15 @@ class RunFolder:
         checkpoint = last_complete_checkpoint(self.path, processes, run=run)
         if checkpoint is not None:
             return ResumePoint(self, 0, checkpoint)
-        if (self.state / "between.json").is_file():
+        if run is None:
+            return None
+        if self._estimate(run) is not None:
             return ResumePoint(self, 0, None)
         for stage in range(num_earlier_stages, 0, -1):
             checkpoint = last_complete_checkpoint(self.path / f"stage{stage}", processes, run=run)
-            if checkpoint is not None or (self.state / f"stage{stage - 1}.safetensors").is_file():
+            if checkpoint is not None or self.load_weights(f"stage{stage - 1}", run) is not None:
                 return ResumePoint(self, stage, checkpoint)
-        if (self.state / RECORD_FILE).is_file():
-            return ResumePoint(self, min(num_earlier_stages, 1), None)
-        return None
+        return ResumePoint(self, min(num_earlier_stages, 1), None)
 
 
 def resume_point_at(path: str, processes: int) -> ResumePoint:
@@ -233,7 +264,7 @@ def _what_is_missing(checkpoint: Path, processes: int) -> str | None:
         return "the weights are missing"
     for file in checkpoint.iterdir():
         # Both formats tell a cut file from a whole one by their ends, without being loaded.
-        if file.suffix in (".pt", ".pth") and not zipfile.is_zipfile(file):
+        if file.suffix in (".pt", ".pth", ".bin") and not zipfile.is_zipfile(file):
             return f"{file.name} is incomplete"
         if file.suffix == ".safetensors":
             try:
@@ -244,7 +275,7 @@ def _what_is_missing(checkpoint: Path, processes: int) -> str | None:
     return None
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Writes a file in one step: a reader sees the old one or the new one, never half of it."""
     scratch = path.with_suffix(path.suffix + ".tmp")
     scratch.write_text(text, encoding="utf-8")

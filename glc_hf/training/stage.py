@@ -47,6 +47,7 @@ class StageTrainer(CorrectedTrainer):
             optimizer_cls_and_kwargs=parent.optimizer_cls_and_kwargs,
             preprocess_logits_for_metrics=parent.preprocess_logits_for_metrics,
         )
+        self.trusted_eval_dataset = parent.trusted_eval_dataset
         # Shallow copies: callbacks keep their settings and start anew, and one that holds the trainer does not drag a
         # second model along.
         self.callback_handler.callbacks = [copy.copy(callback) for callback in parent.callback_handler.callbacks]

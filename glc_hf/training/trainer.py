@@ -29,6 +29,7 @@ from glc_hf.training.corrected import CorrectedTrainer
 from glc_hf.training.data import TrainingData, training_data
 from glc_hf.training.earlier import EarlierStages, FinishedStage
 from glc_hf.training.freeze import freeze_parameters
+from glc_hf.training.held_out import evaluation_sets, trusted_rows_to_evaluate
 from glc_hf.training.labels import label_names_of
 from glc_hf.training.runs import (
     ResumePoint,
@@ -88,6 +89,8 @@ class GLCTrainer(CorrectedTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         method_class = get_method(args.method)
+        held_out = trusted_rows_to_evaluate(train_dataset, args)
+        eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out)
         super().__init__(
             model=model,
             args=args,
@@ -101,7 +104,8 @@ class GLCTrainer(CorrectedTrainer):
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
             preprocess_logits_for_metrics=preprocess_logits_for_metrics,
         )
-        check_devices(args)
+        self.trusted_eval_dataset = trusted_eval_dataset
+        check_devices(args, self.accelerator)
         self.num_labels = check_model(self.model)
         self._given_matrix = check_matrix(corruption_matrix, self.num_labels)
         self.training_data: TrainingData | None = None
@@ -112,7 +116,7 @@ class GLCTrainer(CorrectedTrainer):
         self._stage_history: list[dict[str, Any]] = []
         self._run_id: str | None = None
         if train_dataset is not None:
-            self.training_data = training_data(train_dataset, args, self.num_labels, method_class)
+            self.training_data = training_data(train_dataset, args, self.num_labels, method_class, held_out)
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self._given_matrix, self.class_names)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
@@ -196,9 +200,8 @@ class GLCTrainer(CorrectedTrainer):
         method = self._make_method()
         method.prepare_model(self.model)
         point = self._find_resume_point(resume_from_checkpoint)
-        run = point.run if point is not None else RunFolder(self.run_dir)
-        if point is None or point.checkpoint is None or point.stage > 0:
-            self._restore_or_keep_initial_weights(run, resuming=point is not None)
+        run = RunFolder(self.run_dir) if point is None or self.keeps_state else point.run
+        self._restore_or_keep_initial_weights(run, point)
         earlier = EarlierStages(self, run, point)
         checkpoint = earlier.run(ignore_keys_for_eval)
         self._stage_history = earlier.history
@@ -213,7 +216,7 @@ class GLCTrainer(CorrectedTrainer):
             output = super().train(checkpoint, trial, ignore_keys_for_eval)
         finally:
             self.model_init, self.args.max_steps = model_init, max_steps
-        if self.args.should_save:
+        if self.keeps_state and self.args.should_save:
             run.finish()
         return TrainOutput(output.global_step, output.training_loss, {**self.stage_metrics(), **output.metrics})
 
@@ -259,32 +262,35 @@ class GLCTrainer(CorrectedTrainer):
 
     def _find_resume_point(self, resume: str | bool | None) -> ResumePoint | None:
         self._run_id = uuid.uuid4().hex
-        if not resume:
-            if self.keeps_state and self.args.should_save:
-                RunFolder(self.run_dir).start_afresh()
-            self.accelerator.wait_for_everyone()
-            return None
+        run, point = RunFolder(self.run_dir), None
+        if resume:
+            point = self._look_for_resume_point(run, resume)
+        self.accelerator.wait_for_everyone()  # all have looked before one writes
+        if self.keeps_state and self.args.should_save:
+            run.make_folder_of(self.run_record(), point.run if point is not None else None)
+        self.accelerator.wait_for_everyone()
+        return point
+
+    def _look_for_resume_point(self, run: RunFolder, resume: str | bool) -> ResumePoint | None:
         processes = self.accelerator.num_processes
         if isinstance(resume, (str, os.PathLike)):
             point = resume_point_at(str(resume), processes)
         else:
-            point = RunFolder(self.run_dir).find_resume_point(len(self.method.earlier_stages()), processes)
+            point = run.find_resume_point(len(self.method.earlier_stages()), processes)
         if point is None:
             logger.warning(f"there is no checkpoint to resume from in {self.run_dir}; starting from the beginning.")
-        else:
-            belongs_to = point.checkpoint or point.run.state
-            check_record(belongs_to, self.run_record())
-            self._run_id = read_record(belongs_to).get("run")
+            return None
+        belongs_to = point.checkpoint or point.run.state
+        check_record(belongs_to, self.run_record())
+        self._run_id = read_record(belongs_to)["run"]
         return point
 
-    def _restore_or_keep_initial_weights(self, run: RunFolder, resuming: bool) -> None:
-        if not self.keeps_state:
-            return
-        weights = run.load_weights("initial") if resuming else None
-        if weights is not None:
-            self.model.load_state_dict(weights)
-        elif self.args.should_save:
-            run.save_start(self.model.state_dict(), self.run_record())
+    def _restore_or_keep_initial_weights(self, run: RunFolder, point: ResumePoint | None) -> None:
+        kept = run.load_weights("initial", self._run_id) if point is not None else None
+        if kept is not None:
+            self.model.load_state_dict(kept.weights)
+        elif self.keeps_state and self.args.should_save and (point is None or point.checkpoint is None or point.stage):
+            run.save_weights("initial", self.model.state_dict(), self._run_id)
         self.accelerator.wait_for_everyone()
 
     # ------------------------------------------------------------------ saving

@@ -1,51 +1,143 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A training as a user's script would be launched: each process runs this file. Options come as one JSON argument."""
+"""
+Trainings as a user's script would be launched: each process runs this file, with the folder to write to as its
+argument. Several cases in one launch, since starting the processes takes longer than all of them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
 import torch
+from datasets import Dataset
 from safetensors.torch import save_file
 
-from glc_hf import GLCTrainer
-from tests.training.tiny import bert, config, noisy_text_rows
+from glc_hf import GLCTrainer, mark_trusted
+from glc_hf.methods.base import Stage
+from glc_hf.training.earlier import FinishedStage
+from tests.training.tiny import bert, config, noisy_text_rows, text_rows, weights
 
 
-def main(options: dict) -> None:
-    """Trains, and has the main process write what the test compares."""
+# 12 rows a step, however they are shared out; 241 rows leave a tail that neither 2 nor 3 processes can share evenly.
+ROWS, GLOBAL_BATCH = 241, 12
+TRUSTED_COUNTS, EVAL_BATCHES = (2, 7, 49, 99), (5, 64)
+
+
+def run_cases(folder: Path) -> dict[str, Any]:
+    """Runs every case; the main process returns (and writes) what the test compares, the others what they wrote."""
     torch.set_num_threads(1)
-    data = noisy_text_rows(rows=options["rows"], trusted=options["trusted"])
-    if options.get("trusted_first"):
-        # All trusted rows at the front: some process has none of them in a share of the rows.
-        data = data.sort("trusted", reverse=True)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    written = _watch_writing(folder) if processes > 1 else []
+    found: dict[str, Any] = {"matrices": {}, "tensors": {}}
+    _train(folder / "odd", noisy_text_rows(rows=ROWS), "odd", processes, found)
+    # All trusted rows at the front, in order: no process but the first meets one in most batches.
+    first = noisy_text_rows(rows=100, trusted=0.1).sort("trusted", reverse=True)
+    _train(folder / "front", first, "front", processes, found, train_sampling_strategy="sequential")
+    stream = noisy_text_rows(rows=120).to_iterable_dataset()
+    _train(folder / "stream", stream, "stream", processes, found, max_steps=9, trusted_share=0)
+    for count in TRUSTED_COUNTS:
+        for batch in EVAL_BATCHES:
+            found["matrices"][f"{count} rows, batches of {batch}"] = _estimate(folder, count, batch)
+    if processes < 3:
+        # The last stage goes on from the first one's weights, which have to be gathered.
+        settings = {"max_steps": 6, "stage2_start": "continue"}
+        if processes > 1:
+            settings.update(fsdp=True, fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["BertLayer"]})
+        _train(folder / "fsdp", noisy_text_rows(), "fsdp", processes, found, **settings)
+    found["written_by_process"] = _gather(written)
+    return found
+
+
+def _train(folder: Path, data: Any, name: str, processes: int, found: dict[str, Any], **settings: Any) -> None:
+    arguments = {
+        "per_device_train_batch_size": GLOBAL_BATCH // processes,
+        "max_steps": -1,
+        "num_train_epochs": 2,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,  # what is not logged is summed on each process alone
+        "save_strategy": "steps" if name == "odd" else "no",
+        "save_steps": 20,
+        **settings,
+    }
+    made = config(folder, **arguments)
+    if made.fsdp:
+        _pass_off_as_gpus()
+    trainer = GLCTrainer(bert(), made, train_dataset=data, eval_dataset=text_rows(31, trusted=None))
+    metrics = trainer.train().metrics
+    found["processes"] = trainer.accelerator.num_processes
+    found[name] = {
+        "train_loss": metrics["train_loss"],
+        "stage1_train_loss": metrics["stage1_train_loss"],
+        "eval_accuracy": trainer.evaluate()["eval_accuracy"],
+        "matrix": trainer.corruption_matrix.probs.tolist(),
+    }
+    trainer.save_model()
+    if trainer.is_fsdp_enabled:
+        shared_out = [
+            isinstance(parameter, torch.distributed.tensor.DTensor) for parameter in trainer.model.parameters()
+        ]
+        found[name]["shared_out"] = all(shared_out)
+    else:
+        found["tensors"].update({f"{name}/{key}": value for key, value in weights(trainer.model).items()})
+
+
+def _estimate(folder: Path, count: int, batch: int) -> list[list[float]]:
+    """The matrix from so many trusted rows, stage 1 taken as the initial weights."""
+    clean: Dataset = text_rows(150, trusted=None)
+    data = mark_trusted(clean, count=count, seed=count)
     trainer = GLCTrainer(
-        bert(**options.get("model", {})),
-        config(options["folder"], **options["settings"]),
+        bert(initializer_range=0.5),
+        config(folder / "estimate", per_device_eval_batch_size=batch, max_steps=1),
         train_dataset=data,
-        eval_dataset=data.select(range(30)),
     )
-    metrics = trainer.train(resume_from_checkpoint=options.get("resume")).metrics
-    evaluated = trainer.evaluate()
-    trainer.save_model(os.path.join(options["folder"], "saved"))
-    weights = trainer.accelerator.get_state_dict(trainer.model)
-    if trainer.is_world_process_zero():
-        save_file(
-            {k: v.contiguous().clone() for k, v in weights.items()}, os.path.join(options["folder"], "weights.st")
-        )
-        found = {
-            "matrix": trainer.corruption_matrix.probs.tolist(),
-            "processes": trainer.accelerator.num_processes,
-            "train_loss": metrics["train_loss"],
-            "stage1_train_loss": metrics["stage1_train_loss"],
-            "eval_accuracy": evaluated["eval_accuracy"],
-        }
-        with open(os.path.join(options["folder"], "found.json"), "w") as file:
-            json.dump(found, file)
-    trainer.end()
+    trainer.shared_stages = {Stage("untrusted"): FinishedStage(weights(trainer.model), [{"stage1_loss": 0.0}])}
+    trainer.train()
+    return trainer.corruption_matrix.probs.tolist()
+
+
+def _pass_off_as_gpus() -> None:
+    """Accelerate shares parameters out on GPUs alone; the CPU does just as well."""
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedType
+
+    AcceleratorState._reset_state()
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+
+
+def _watch_writing(folder: Path) -> list[str]:
+    """Collects the files in the folder that this process opens for writing, renames or removes. To its end."""
+    written: list[str] = []
+
+    def hook(event: str, arguments: tuple) -> None:
+        opened = event == "open" and isinstance(arguments[1], str) and arguments[1][:1] in "wax"
+        if (opened or event in ("os.rename", "os.remove", "os.rmdir")) and str(arguments[0]).startswith(str(folder)):
+            written.append(os.path.relpath(str(arguments[0]), folder))
+
+    sys.addaudithook(hook)
+    return written
+
+
+def _gather(value: Any) -> list[Any]:
+    if not torch.distributed.is_initialized():
+        return [value]
+    values: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
+
+
+def main(folder: Path) -> None:
+    """Runs the cases and has the main process write what was found."""
+    found = run_cases(folder)
+    tensors = found.pop("tensors")
+    if int(os.environ.get("RANK", "0")) == 0:
+        save_file(tensors, folder / "tensors.safetensors")
+        (folder / "found.json").write_text(json.dumps(found))
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(Path(sys.argv[1]))

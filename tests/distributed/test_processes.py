@@ -3,38 +3,79 @@
 
 from __future__ import annotations
 
+import os
+import re
+
+import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification
 
+from glc_hf import CorruptionMatrix
 from tests.distributed.launch import launch
-
-
-# 12 rows a step, however they are shared out; 241 rows leave a tail that neither 2 nor 3 processes can share evenly.
-ROWS, GLOBAL_BATCH = 241, 12
-
-
-def _settings(processes: int) -> dict:
-    return {
-        "per_device_train_batch_size": GLOBAL_BATCH // processes,
-        "max_steps": -1,
-        "num_train_epochs": 2,
-        "learning_rate": 1e-3,
-        "logging_steps": 1,  # what is not logged is summed on each process alone
-    }
+from tests.distributed.run_training import run_cases
 
 
 @pytest.fixture(scope="module")
-def one_process(tmp_path_factory):
-    return launch(1, tmp_path_factory.mktemp("one"), rows=ROWS, trusted=0.2, settings=_settings(1))
+def one(tmp_path_factory):
+    return run_cases(tmp_path_factory.mktemp("one"))
 
 
-@pytest.mark.parametrize("processes", [2, 3])
-def test_several_processes_train_the_weights_of_one(tmp_path, one_process, processes):
-    several = launch(processes, tmp_path, rows=ROWS, trusted=0.2, settings=_settings(processes))
-    assert several["processes"] == processes
-    torch.testing.assert_close(torch.tensor(several["matrix"]), torch.tensor(one_process["matrix"]), atol=1e-5, rtol=0)
-    for name, value in one_process["weights"].items():
-        torch.testing.assert_close(several["weights"][name], value, atol=1e-5, rtol=0, msg=name)
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    return {**launch("accelerate", 2, folder), "folder": folder}
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("three")
+    return {**launch("torchrun", 3, folder), "folder": folder}
+
+
+@pytest.fixture(params=["two", "three"])
+def several(request):
+    found = request.getfixturevalue(request.param)
+    assert found["processes"] == {"two": 2, "three": 3}[request.param]
+    return found
+
+
+@pytest.mark.parametrize("case", ["odd", "front", "stream"])
+def test_several_processes_train_the_weights_of_one(one, several, case):
+    names = [name for name in one["tensors"] if name.startswith(case)]
+    assert names
+    for name in names:
+        torch.testing.assert_close(several["tensors"][name], one["tensors"][name], atol=1e-5, rtol=0, msg=name)
     for name in ("train_loss", "stage1_train_loss"):
-        assert several[name] == pytest.approx(one_process[name], abs=1e-5), name
-    assert several["eval_accuracy"] == one_process["eval_accuracy"]
+        assert several[case][name] == pytest.approx(one[case][name], abs=1e-5), name
+    assert several[case]["eval_accuracy"] == one[case]["eval_accuracy"]
+    np.testing.assert_allclose(several[case]["matrix"], one[case]["matrix"], atol=1e-5)
+
+
+def test_the_matrix_depends_neither_on_processes_nor_on_batches(one, several):
+    """From the same weights, 2 to 99 trusted rows; with two of them and three processes, one process has none."""
+    assert several["matrices"].keys() == one["matrices"].keys()
+    for name, matrix in one["matrices"].items():
+        np.testing.assert_allclose(several["matrices"][name], matrix, atol=1e-7, err_msg=name)
+        whole = one["matrices"][re.sub("batches of .*", "batches of 64", name)]
+        np.testing.assert_allclose(matrix, whole, atol=1e-7, err_msg=name)
+
+
+def test_only_the_main_process_writes(several):
+    main, *others = several["written_by_process"]
+    assert any(name.endswith("trainer_state.json.tmp") for name in main)
+    assert not any(others)
+    # Beside each process's own random state, which is the Trainer's.
+    checkpoint = os.listdir(several["folder"] / "odd" / "checkpoint-20")
+    expected = {f"rng_state_{rank}.pth" for rank in range(several["processes"])}
+    assert {name for name in checkpoint if "rng" in name} == expected
+
+
+def test_fsdp_trains_both_stages_to_the_weights_of_one_process_and_saves_a_plain_model(one, two):
+    assert two["fsdp"]["shared_out"]
+    folder = two["folder"] / "fsdp"
+    np.testing.assert_allclose(CorruptionMatrix.from_pretrained(folder).probs, one["fsdp"]["matrix"], atol=1e-5)
+    saved = AutoModelForSequenceClassification.from_pretrained(folder).state_dict()
+    for name, value in saved.items():
+        torch.testing.assert_close(value, one["tensors"][f"fsdp/{name}"], atol=1e-5, rtol=0, msg=name)
+    assert two["fsdp"]["eval_accuracy"] == one["fsdp"]["eval_accuracy"]
