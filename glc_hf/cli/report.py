@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from glc_hf.cli.env import versions
 from glc_hf.cli.rows import Rows, count_changed_labels, count_labels
+from glc_hf.corruption.confusions import largest_confusions
 from glc_hf.training.arguments import arguments_that_differ
+from glc_hf.environment import versions
 
 
 if TYPE_CHECKING:
@@ -83,19 +82,6 @@ def write_results(folder: str | Path, results: dict[str, Any], matrix: Corruptio
     (folder / RESULTS_FILE).write_text(text + "\n", encoding="utf-8")
     if matrix is not None:
         matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight")
-
-
-def largest_confusions(matrix: CorruptionMatrix, number: int = 10) -> list[dict[str, Any]]:
-    """The largest entries off the diagonal: which class is mistaken for which, and how often."""
-    others = matrix.probs.copy()
-    np.fill_diagonal(others, 0.0)
-    places = np.argsort(-others, axis=None, kind="stable")[:number]
-    pairs = [divmod(int(place), matrix.num_labels) for place in places]
-    return [
-        {"true": matrix.name_of(true), "noisy": matrix.name_of(noisy), "probability": float(others[true, noisy])}
-        for true, noisy in pairs
-        if others[true, noisy] > 0.0
-    ]
 
 
 def print_results(results: dict[str, Any], folder: str) -> None:
