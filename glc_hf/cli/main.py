@@ -27,6 +27,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
+    "audit": Command("glc_hf.cli.audit", "List the labels of a dataset that look wrong, with a page to look through."),
+    "card": Command("glc_hf.cli.card", "Make the model card of a trained folder anew."),
     "env": Command("glc_hf.cli.env", "Print the versions that a bug report needs."),
 }
 
@@ -69,14 +71,15 @@ def _run(name: str, argv: list[str], debug: bool) -> int:
     except BrokenPipeError:  # the reader of the output, such as `head`, had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    # Training that diverged, a push that failed: nothing is wrong with the input, and the message says all there is.
+    except (FloatingPointError, ConnectionError) as error:
+        if debug:
+            traceback.print_exc()
+        return _complain(str(error), FAILED)
     except _BAD_INPUT_ERRORS as error:
         if debug:
             traceback.print_exc()
         return _complain(str(error) or type(error).__name__, BAD_INPUT)
-    except FloatingPointError as error:  # training that diverged: the message says all there is
-        if debug:
-            traceback.print_exc()
-        return _complain(str(error), FAILED)
     except Exception as error:
         traceback.print_exc()
         return _complain(f"{type(error).__name__}: {error} (unexpected; a bug report needs `glc-hf env`)", FAILED)

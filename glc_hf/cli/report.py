@@ -6,23 +6,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glc_hf.cli.messages import print_facts
 from glc_hf.cli.rows import Rows, count_changed_labels, count_labels
 from glc_hf.corruption.confusions import largest_confusions
-from glc_hf.training.arguments import arguments_that_differ
 from glc_hf.environment import versions
+from glc_hf.hub.origin import name_in_public
+from glc_hf.training.arguments import arguments_that_differ
 
 
 if TYPE_CHECKING:
     from glc_hf.cli.parse import TrainOptions
-    from glc_hf.corruption.matrix import CorruptionMatrix
     from glc_hf.training.trainer import GLCTrainer
 
 RESULTS_FILE = "results.json"
-PICTURE_FILE = "corruption_matrix.png"
+# What the rows of the embedded example are called.
+DIGITS = "digits of scikit-learn"
 _PIPELINES = {"text": "text-classification", "image": "image-classification", "token": "token-classification"}
 _SHOWN_CONFUSIONS = 3
 
@@ -58,7 +59,7 @@ def results_of(
         }
     return {
         "method": trainer.args.method,
-        "dataset": _without_folder(options.data.dataset) if options.data.dataset else "digits of scikit-learn",
+        "dataset": _without_folder(options.data.dataset) if options.data.dataset else DIGITS,
         "model": _without_folder(options.model.model) if options.model.model else "network for digits",
         "task": rows.columns.task,
         "num_labels": rows.num_labels,
@@ -75,34 +76,27 @@ def results_of(
     }
 
 
-def write_results(folder: str | Path, results: dict[str, Any], matrix: CorruptionMatrix | None) -> None:
-    """Writes `results.json` and, where there is a matrix, its picture."""
+def write_results(folder: str | Path, results: dict[str, Any]) -> None:
+    """Writes `results.json`."""
     folder = Path(folder)
     text = json.dumps(results, indent=2, ensure_ascii=False, default=float)
     (folder / RESULTS_FILE).write_text(text + "\n", encoding="utf-8")
-    if matrix is not None:
-        matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight")
+
+
+def tell_card(trainer: GLCTrainer, results: dict[str, Any], options: TrainOptions) -> None:
+    """Adds to the model card what the trainer can't know: the dataset's name, the simulated noise, the options."""
+    data, model = options.data, options.model
+    dataset = name_in_public(data.dataset)._asdict() if data.dataset else {"name": DIGITS, "on_hub": False}
+    told = {"dataset": dataset, "simulated_noise": results["simulated_noise"], "arguments": results["arguments"]}
+    if model.from_scratch or model.model is None:
+        told["base_model"] = None  # only its configuration was taken
+    trainer.model_card.tell(**told)
 
 
 def print_results(results: dict[str, Any], folder: str) -> None:
     """The results in short: a table on a terminal, plain lines elsewhere."""
-    lines = _lines(results, folder)
-    if not sys.stdout.isatty():
-        for name, value in lines:
-            print(f"{name}: {value}")
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"glc_hf: method {results['method']}", show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in lines[:-1]:
-        table.add_row(name, value, style="green" if name == "accuracy after correction" else None)
-    console = Console()
-    console.print(table, markup=False)
-    # Outside the table, where a narrow terminal does not cut it into pieces.
-    console.print(": ".join(lines[-1]), markup=False, highlight=False, soft_wrap=True)
+    *lines, after = _lines(results, folder)
+    print_facts(f"glc_hf: method {results['method']}", lines, [after], good="accuracy after correction")
 
 
 def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:

@@ -147,7 +147,9 @@ def _labels(facts: dict[str, Any]) -> str:
         parts.append("The rows came as a stream, which was not counted.")
     else:
         tokens = rows["labels"] != rows["train_rows"]
-        unit = f"{rows['labels']:,} labels in {rows['train_rows']:,} rows" if tokens else f"{rows['train_rows']:,} rows"
+        unit = (
+            f"{rows['labels']:,} labels in {rows['train_rows']:,} rows" if tokens else f"{rows['train_rows']:,} rows"
+        )
         share = rows["trusted"] / max(rows["labels"], 1)
         parts.append(f"{unit}, of which {rows['trusted']:,} ({share:.1%}) are trusted: labelled with care.")
     noise = facts.get("simulated_noise")
@@ -201,7 +203,11 @@ def _number(value: float | None) -> str:
 
 def _comparison(facts: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        {"method": f"`{row['method']}`", "accuracy": f"{row['accuracy']:.4f}", "this": row["method"] == facts["method"]}
+        {
+            "method": f"`{row['method']}`",
+            "accuracy": f"{row['accuracy']:.4f}",
+            "this": row["method"] == facts["method"],
+        }
         for row in facts.get("comparison", ())
     ]
 
@@ -225,7 +231,9 @@ def _base(facts: dict[str, Any]) -> str:
     if not base.get("name"):
         start = "It started from random weights."
         return start + (f" Licence of this model: {facts['license']}." if facts.get("license") else "")
-    known = f"licence {base['license']}" if base.get("license") else "whose licence is not stated here: see its own card"
+    known = (
+        f"licence {base['license']}" if base.get("license") else "whose licence is not stated here: see its own card"
+    )
     text = f"Base model: {_named(base)}, {known}."
     return text + (f" Licence of this model: {facts['license']}." if facts.get("license") else "")
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glc_hf.environment import versions
 from glc_hf.hub.origin import task_of
 from glc_hf.training.arguments import arguments_that_differ
 from glc_hf.training.data import MapData
-from glc_hf.environment import versions
 
 
 if TYPE_CHECKING:
@@ -26,7 +26,13 @@ FACTS_FILE = "glc_summary.json"
 _FORMAT_VERSION = 1
 _EVALUATED = "eval_"
 # What an evaluation reports about itself, not about the model.
-_NOT_A_MEASURE = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "jit_compilation_time")
+_NOT_A_MEASURE = (
+    "runtime",
+    "samples_per_second",
+    "steps_per_second",
+    "model_preparation_time",
+    "jit_compilation_time",
+)
 
 
 def gather_facts(trainer: GLCTrainer, finished_at: int | None = None) -> dict[str, Any]:
@@ -121,4 +127,3 @@ def _measures(entry: dict[str, Any], prefix: str) -> dict[str, float]:
         for name, value in entry.items()
         if name.startswith(prefix) and not name.endswith(_NOT_A_MEASURE) and isinstance(value, (int, float))
     }
-

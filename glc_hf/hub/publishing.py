@@ -93,9 +93,7 @@ class Publishing(Trainer):
                 blocking=blocking,
             )
         except Exception as error:
-            raise failed(
-                error, self.args.output_dir, self._repository_name(), self.args.hub_private_repo
-            ) from error
+            raise failed(error, self.args.output_dir, self._repository_name(), self.args.hub_private_repo) from error
 
     def create_model_card(self, **kwargs: Any) -> None:
         """
@@ -113,7 +111,9 @@ class Publishing(Trainer):
         given = {name: value for name, value in kwargs.items() if value is not None}
         for name in ("dataset_tags", "dataset_args"):
             given.pop(name, None)  # `Trainer` takes them for its own layout
-        told: dict[str, Any] = {name: given.pop(name) for name in ("language", "license", "model_name") if name in given}
+        told: dict[str, Any] = {
+            name: given.pop(name) for name in ("language", "license", "model_name") if name in given
+        }
         if "tags" in given:
             tags = given.pop("tags")
             told["tags"] = [tags] if isinstance(tags, str) else list(tags)
