@@ -33,7 +33,9 @@ def run_comparison(ready: Ready, options: TrainOptions) -> dict[str, Any]:
     def trainer_of(method: str) -> GLCTrainer:
         config = copy.copy(options.config)
         config.method, config.output_dir = method, os.path.join(folder, method)
-        return ready.trainer(config, copy.deepcopy(ready.model))
+        trainer = ready.trainer(config, copy.deepcopy(ready.model))
+        tell_card(trainer, ready.rows, options, ready.label_accuracy)
+        return trainer
 
     rows = []
     started = time.perf_counter()
@@ -41,7 +43,6 @@ def run_comparison(ready: Ready, options: TrainOptions) -> dict[str, Any]:
         shared = metrics.pop("shared_stages")
         seconds, started = time.perf_counter() - started, time.perf_counter()
         results = results_of(trainer, ready.rows, options, metrics, seconds, ready.label_accuracy)
-        tell_card(trainer, results, options)
         trainer.save_model(trainer.args.output_dir, _internal_call=True)
         if trainer.is_world_process_zero():
             write_results(trainer.args.output_dir, results)

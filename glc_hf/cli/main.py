@@ -66,7 +66,8 @@ def _run(name: str, argv: list[str], debug: bool) -> int:
         module = import_module(COMMANDS[name].module)
         return module.main(argv) or OK
     except KeyboardInterrupt:
-        print(f"\ninterrupted. {getattr(module, 'WHEN_INTERRUPTED', '')}".rstrip(), file=sys.stderr)
+        explain = getattr(module, "when_interrupted", None)
+        print(f"\ninterrupted. {explain(argv) if explain else ''}".rstrip(), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of the output, such as `head`, had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

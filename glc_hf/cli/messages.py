@@ -18,7 +18,7 @@ def set_up_messages(quiet: bool, main_process: bool = True) -> None:
         quiet (`bool`): Without progress bars of other libraries: in a log file they are nothing but noise.
         main_process (`bool`): Other processes tell of errors alone.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _ToStderr()
     handler.setFormatter(logging.Formatter("%(message)s"))
     library = logging.getLogger("glc_hf")
     library.handlers[:] = [handler]
@@ -34,6 +34,15 @@ def set_up_messages(quiet: bool, main_process: bool = True) -> None:
         datasets.disable_progress_bars()
         transformers_logging.disable_progress_bar()
         disable_progress_bars()
+
+
+class _ToStderr(logging.StreamHandler):
+    """Writes to what `sys.stderr` is at the time: rich puts its own there, so that lines don't break into a bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one message."""
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 @contextmanager

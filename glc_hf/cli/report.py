@@ -48,15 +48,6 @@ def results_of(
         label_accuracy (`float`, *optional*): How many of a weak classifier's labels are right.
     """
     matrix, true = trainer.corruption_matrix, rows.true_matrix
-    noise = None
-    if options.noise.simulated:
-        has_strength = options.noise.noise.isalpha() and options.noise.noise != "weak"
-        noise = {
-            "kind": _without_folder(options.noise.noise),
-            "strength": options.noise.noise_strength if has_strength else None,
-            "changed_labels": count_changed_labels(rows),
-            "label_accuracy": label_accuracy,
-        }
     return {
         "method": trainer.args.method,
         "dataset": _without_folder(options.data.dataset) if options.data.dataset else DIGITS,
@@ -64,13 +55,13 @@ def results_of(
         "task": rows.columns.task,
         "num_labels": rows.num_labels,
         **count_labels(rows, options.config.trusted_column),
-        "simulated_noise": noise,
+        "simulated_noise": simulated_noise(rows, options, label_accuracy),
         "accuracy_before_correction": metrics.get("stage1_eval_accuracy"),
         "accuracy_after_correction": metrics.get("eval_accuracy"),
         "distance_to_true_matrix": matrix.distance(true) if matrix is not None and true is not None else None,
         "largest_confusions": largest_confusions(matrix) if matrix is not None else [],
         "metrics": metrics,
-        "arguments": {**_differing(options), **arguments_that_differ(trainer.args)},
+        "arguments": _arguments(trainer, options),
         "versions": versions(),
         "seconds": round(seconds, 1),
     }
@@ -83,11 +74,27 @@ def write_results(folder: str | Path, results: dict[str, Any]) -> None:
     (folder / RESULTS_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def tell_card(trainer: GLCTrainer, results: dict[str, Any], options: TrainOptions) -> None:
+def simulated_noise(rows: Rows, options: TrainOptions, label_accuracy: float | None) -> dict[str, Any] | None:
+    """The noise that was put on the labels, and what came of it; `None` where they are noisy by themselves."""
+    if not options.noise.simulated:
+        return None
+    has_strength = options.noise.noise.isalpha() and options.noise.noise != "weak"
+    return {
+        "kind": _without_folder(options.noise.noise),
+        "strength": options.noise.noise_strength if has_strength else None,
+        "changed_labels": count_changed_labels(rows),
+        "label_accuracy": label_accuracy,
+    }
+
+
+def tell_card(trainer: GLCTrainer, rows: Rows, options: TrainOptions, label_accuracy: float | None) -> None:
     """Adds to the model card what the trainer can't know: the dataset's name, the simulated noise, the options."""
     data, model = options.data, options.model
-    dataset = name_in_public(data.dataset)._asdict() if data.dataset else {"name": DIGITS, "on_hub": False}
-    told = {"dataset": dataset, "simulated_noise": results["simulated_noise"], "arguments": results["arguments"]}
+    told = {
+        "dataset": name_in_public(data.dataset)._asdict() if data.dataset else {"name": DIGITS, "on_hub": False},
+        "simulated_noise": simulated_noise(rows, options, label_accuracy),
+        "arguments": _arguments(trainer, options),
+    }
     if model.from_scratch or model.model is None:
         told["base_model"] = None  # only its configuration was taken
     trainer.model_card.tell(**told)
@@ -129,6 +136,10 @@ def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
     lines.append(("saved in", folder))
     lines.append(("load it with", f'transformers.pipeline("{_PIPELINES[results["task"]]}", model="{folder}")'))
     return lines
+
+
+def _arguments(trainer: GLCTrainer, options: TrainOptions) -> dict[str, Any]:
+    return {**_differing(options), **arguments_that_differ(trainer.args)}
 
 
 def _differing(options: TrainOptions) -> dict[str, Any]:

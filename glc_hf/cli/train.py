@@ -11,11 +11,6 @@ if TYPE_CHECKING:
     from glc_hf.cli.parse import TrainOptions
     from glc_hf.cli.set_up import Ready
 
-WHEN_INTERRUPTED = (
-    "The same command with --resume_from_checkpoint True goes on from the last checkpoint (checkpoints are written "
-    "unless --save_strategy is no)."
-)
-
 
 def main(argv: list[str]) -> int:
     """
@@ -38,8 +33,20 @@ def main(argv: list[str]) -> int:
         return 0
     options = parse(argv)
     set_up_messages(quiet=options.config.disable_tqdm, main_process=options.config.process_index == 0)
-    run(options, started)
+    try:
+        run(options, started)
+    finally:
+        from glc_hf.cli.progress import clear_progress
+
+        clear_progress()
     return 0
+
+
+def when_interrupted(argv: list[str]) -> str:
+    """What to say after Ctrl-C."""
+    from glc_hf.cli.interrupt import how_to_go_on
+
+    return how_to_go_on(argv)
 
 
 def run(options: TrainOptions, started: float | None = None) -> dict:
@@ -67,12 +74,12 @@ def run_one(ready: Ready, options: TrainOptions, started: float) -> dict:
 
     config = options.config
     trainer = ready.trainer(config, ready.model)
+    tell_card(trainer, ready.rows, options, ready.label_accuracy)
     metrics = dict(trainer.train(resume_from_checkpoint=config.resume_from_checkpoint).metrics)
     if trainer.eval_dataset is not None:
         metrics.update(trainer.evaluate())
     seconds = time.perf_counter() - started
     results = results_of(trainer, ready.rows, options, metrics, seconds, ready.label_accuracy)
-    tell_card(trainer, results, options)
     # Not a public save yet: the results go with the model when it is pushed.
     trainer.save_model(config.output_dir, _internal_call=True)
     if trainer.is_world_process_zero():

@@ -75,7 +75,7 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
     file = Path(folder) / FACTS_FILE
     if not file.is_file():
         raise FileNotFoundError(
-            f"there is no {FACTS_FILE} in {folder}: it is no folder that GLCTrainer or `glc-hf train` saved a model in."
+            f"there is no {FACTS_FILE} in {folder}: no GLCTrainer and no `glc-hf train` saved a model there."
         )
     return json.loads(file.read_text(encoding="utf-8"))
 
