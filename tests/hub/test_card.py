@@ -30,9 +30,13 @@ NUMBER = r"\d[\d,]*"
 FIGURE = r"\d\.\d{4}"
 SHARE = r"\d+(\.\d)?%"
 CLASS = r"class [012]"
+# A line that ends in ⏎ goes on in the next.
 CARD = rf"""---
-license: apache-2\.0
+base_model: ann/base
+datasets:
+- ann/reviews
 library_name: transformers
+license: apache-2\.0
 metrics:
 - accuracy
 pipeline_tag: text-classification
@@ -40,9 +44,6 @@ tags:
 - glc_hf
 - label-noise
 - gold-loss-correction
-datasets:
-- ann/reviews
-base_model: ann/base
 model-index:
 - name: robust
   results:
@@ -59,13 +60,13 @@ model-index:
 
 # robust
 
-A model for text classification into 3 classes, made from \[ann/base\]\(https://huggingface\.co/ann/base\)\. It was
+A model for text classification into 3 classes, made from \[ann/base\]\(https://huggingface\.co/ann/base\)\. It was⏎
 trained on noisy labels and a few trusted ones with Gold Loss Correction \(`glc`\) of `glc_hf`\.
 
 ## The labels it learned from
 
-Dataset: \[ann/reviews\]\(https://huggingface\.co/datasets/ann/reviews\)\. 120 rows, of which 24 \(20\.0%\) are trusted:
-labelled with care\.
+Dataset: \[ann/reviews\]\(https://huggingface\.co/datasets/ann/reviews\)\. 120 rows, of which 24 \(20\.0%\) are⏎
+trusted: labelled with care\.
 
 \| class \| rows labelled so \| of these trusted \| estimated share of wrong labels \|
 \| --- \| --- \| --- \| --- \|
@@ -75,7 +76,7 @@ labelled with care\.
 
 !\[p\(noisy label \| true label\)\]\(corruption_matrix\.png\)
 
-Row: the true class; column: the label that the noisy source gives it\. It was estimated in this run\. On average over
+Row: the true class; column: the label that the noisy source gives it\. It was estimated in this run\. On average over⏎
 the classes {SHARE} of the labels are wrong\. The largest confusions:
 
 (- {CLASS} is labelled {CLASS} in {SHARE} of its rows
@@ -143,17 +144,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _squeezed(text: str) -> str:
-    """Line breaks within a paragraph are not what the test is about."""
-    return re.sub(r"(?<=[^\n|`])\n(?=[a-z0-9])(?!classifier|matrix|from )", " ", text)
-
-
 def test_the_whole_card_of_a_full_run(run: Path) -> None:
-    head, body = re.split(r"(?<=\n---\n)", (run / "README.md").read_text(encoding="utf-8"), maxsplit=1)
-    expected_head, expected_body = re.split(r"(?<=\n---\n)", CARD, maxsplit=1)
-    assert re.fullmatch(expected_head, head)
-    pattern, text = _squeezed(expected_body), _squeezed(body)
-    assert re.fullmatch(pattern, text), text
+    text = (run / "README.md").read_text(encoding="utf-8")
+    pattern = CARD.replace("⏎\n", r"\s")
+    # The lines up to the first that differs, for whoever has to read the failure.
+    lines = pattern.splitlines(keepends=True)
+    fitting = next((n for n in range(len(lines), 0, -1) if _fits("".join(lines[:n]), text)), 0)
+    assert re.fullmatch(pattern, text), (lines[fitting - 1 : fitting + 1], text)
+
+
+def _fits(pattern: str, text: str) -> bool:
+    try:
+        return re.match(pattern, text) is not None
+    except re.error:  # a group is open
+        return False
 
 
 def test_the_card_tells_the_figures_of_the_run(run: Path) -> None:
