@@ -28,17 +28,19 @@ METHODS = [
 ]  # fmt: skip
 
 
-def run_seed(seed: int, methods: list[str], strength: float, trusted: float, norm: str) -> None:
-    """Trains the methods of one seed that have no result yet, and adds each as it ends."""
+def trainer_maker(seed: int, strength: float, norm: str = "batch", **trusted):
+    """
+    What makes the trainer of a method on the rows, noise and initial weights of a seed, and the matrix of the noise.
+    `trusted` says how many rows are, as `mark_trusted` takes it.
+    """
     from transformers import set_seed
 
     from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, corrupt_labels, mark_trusted
     from glc_hf.cli.digits import DIGITS_SETTINGS, digits_dataset, digits_model
-    from glc_hf.training.compare import compare_methods
 
     data = digits_dataset()
     true_matrix = CorruptionMatrix.flip(10, strength, seed=seed)
-    train = corrupt_labels(mark_trusted(data["train"], fraction=trusted, seed=seed), true_matrix, seed=seed)
+    train = corrupt_labels(mark_trusted(data["train"], seed=seed, **trusted), true_matrix, seed=seed)
     set_seed(seed)
     network = digits_model()
     if norm == "group":
@@ -66,6 +68,14 @@ def run_seed(seed: int, methods: list[str], strength: float, trusted: float, nor
             corruption_matrix=true_matrix if method == "true_matrix" else None,
         )
 
+    return trainer, true_matrix
+
+
+def run_seed(seed: int, methods: list[str], strength: float, trusted: float, norm: str) -> None:
+    """Trains the methods of one seed that have no result yet, and adds each as it ends."""
+    from glc_hf.training.compare import compare_methods
+
+    trainer, true_matrix = trainer_maker(seed, strength, norm, fraction=trusted)
     for done, row in compare_methods(methods, trainer):
         matrix = done.corruption_matrix
         result = {

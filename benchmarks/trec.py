@@ -31,8 +31,8 @@ def minilm_folder() -> str:
     return str(Path(spec.origin).parent / "model")
 
 
-def run(data: str, method: str, seed: int, strength: float, trusted: float, settings: dict) -> dict:
-    """Trains one model and returns what was measured."""
+def make_trainer(data: str, method: str, seed: int, strength: float, trusted: float, settings: dict):
+    """The trainer of one run, on noisy rows, and the matrix of their noise."""
     from datasets import load_dataset
     from transformers import (
         AutoModelForSequenceClassification,
@@ -72,6 +72,12 @@ def run(data: str, method: str, seed: int, strength: float, trusted: float, sett
         data_collator=DataCollatorWithPadding(tokenizer),
         corruption_matrix=true_matrix if method == "true_matrix" else None,
     )
+    return trainer, true_matrix
+
+
+def run(data: str, method: str, seed: int, strength: float, trusted: float, settings: dict) -> dict:
+    """Trains one model and returns what was measured."""
+    trainer, true_matrix = make_trainer(data, method, seed, strength, trusted, settings)
     started = time.perf_counter()
     metrics = trainer.train().metrics
     seconds = time.perf_counter() - started

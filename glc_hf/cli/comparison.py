@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glc_hf.cli.report import results_of, write_results
+from glc_hf.cli.report import results_of, tell_card, write_results
 from glc_hf.training.compare import compare_methods
 
 
@@ -33,7 +33,9 @@ def run_comparison(ready: Ready, options: TrainOptions) -> dict[str, Any]:
     def trainer_of(method: str) -> GLCTrainer:
         config = copy.copy(options.config)
         config.method, config.output_dir = method, os.path.join(folder, method)
-        return ready.trainer(config, copy.deepcopy(ready.model))
+        trainer = ready.trainer(config, copy.deepcopy(ready.model))
+        tell_card(trainer, ready.rows, options, ready.label_accuracy)
+        return trainer
 
     rows = []
     started = time.perf_counter()
@@ -43,15 +45,28 @@ def run_comparison(ready: Ready, options: TrainOptions) -> dict[str, Any]:
         results = results_of(trainer, ready.rows, options, metrics, seconds, ready.label_accuracy)
         trainer.save_model(trainer.args.output_dir, _internal_call=True)
         if trainer.is_world_process_zero():
-            write_results(trainer.args.output_dir, results, trainer.corruption_matrix)
+            write_results(trainer.args.output_dir, results)
         rows.append({**results, "shared_stages": shared})
     rows.sort(key=lambda row: -row["accuracy_after_correction"])
     comparison = {"methods": rows}
     if options.config.process_index == 0:
         text = json.dumps(comparison, indent=2, ensure_ascii=False, default=float)
         (folder / COMPARISON_FILE).write_text(text + "\n", encoding="utf-8")
+        _tell_cards(folder, rows)
         print_comparison(rows, str(folder))
     return comparison
+
+
+def _tell_cards(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Each model's card shows the others, now that all are measured."""
+    from glc_hf.hub.card import write_card
+    from glc_hf.hub.facts import read_facts, write_facts
+
+    others = [{"method": row["method"], "accuracy": row["accuracy_after_correction"]} for row in rows]
+    for row in rows:
+        model = folder / row["method"]
+        write_facts(model, {**read_facts(model), "comparison": others})
+        write_card(model)
 
 
 def print_comparison(rows: list[dict[str, Any]], folder: str) -> None:

@@ -6,22 +6,10 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from glc_hf.version import __version__
-
-
-PACKAGES = (
-    "torch",
-    "transformers",
-    "datasets",
-    "accelerate",
-    "timm",
-    "peft",
-    "huggingface_hub",
-    "numpy",
-)
+from glc_hf.environment import PACKAGES as PACKAGES
+from glc_hf.environment import versions
 
 
 def main(argv: list[str]) -> int:
@@ -33,17 +21,6 @@ def main(argv: list[str]) -> int:
     for name, value in facts.items():
         print(f"{name:<{width}}  {value}")
     return 0
-
-
-def versions() -> dict[str, str]:
-    """The versions of this library, of Python and of the packages it builds on, read without importing them."""
-    found = {"glc_hf": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
 
 
 def _platform() -> str:

@@ -20,7 +20,7 @@ _TRUE, _FALSE = ("true", "t", "yes", "y", "1", "1.0"), ("false", "f", "no", "n",
 
 
 def encode_labels(
-    parts: dict[str, Dataset], column: str, second: str | None = None
+    parts: dict[str, Dataset], column: str, second: str | None = None, names: list[str] | None = None
 ) -> tuple[dict[str, Dataset], list[str] | None]:
     """
     The same classes for every part (training split, evaluation split, trusted file).
@@ -32,13 +32,15 @@ def encode_labels(
         parts (`dict[str, Dataset]`): By a name for messages; the first one's `ClassLabel` comes first.
         column (`str`): The labels' column.
         second (`str`, *optional*): Another column of labels, encoded alike in the parts that have it.
+        names (`list[str]`, *optional*): The classes, where they are known: those of a trained model.
 
     Returns:
         The parts, and the names of the classes; `None` where there are none.
     """
-    known = [_class_label(part.features[column]) for part in parts.values()]
-    class_label = next((feature for feature in known if feature is not None), None)
-    names = list(class_label.names) if class_label is not None else _names_in_files(parts, column)
+    if names is None:
+        known = [_class_label(part.features[column]) for part in parts.values()]
+        class_label = next((feature for feature in known if feature is not None), None)
+        names = list(class_label.names) if class_label is not None else _names_in_files(parts, column)
     encoded = {}
     for name, part in parts.items():
         for labels in (column, second):

@@ -27,9 +27,14 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
+<<<<<<< HEAD
     "table": Command("glc_hf.cli.table", "Make the paper's tables from the results of a sweep."),
     "plot": Command("glc_hf.cli.plot", "Draw error curves and matrices from the results of a sweep."),
     "sweep": Command("glc_hf.cli.sweep", "Run the experiments of the paper, into a results file."),
+=======
+    "audit": Command("glc_hf.cli.audit", "List the labels of a dataset that look wrong, with a page to look through."),
+    "card": Command("glc_hf.cli.card", "Make the model card of a trained folder anew."),
+>>>>>>> hub
     "env": Command("glc_hf.cli.env", "Print the versions that a bug report needs."),
 }
 
@@ -67,19 +72,21 @@ def _run(name: str, argv: list[str], debug: bool) -> int:
         module = import_module(COMMANDS[name].module)
         return module.main(argv) or OK
     except KeyboardInterrupt:
-        print(f"\ninterrupted. {getattr(module, 'WHEN_INTERRUPTED', '')}".rstrip(), file=sys.stderr)
+        explain = getattr(module, "when_interrupted", None)
+        print(f"\ninterrupted. {explain(argv) if explain else ''}".rstrip(), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of the output, such as `head`, had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    # Training that diverged, a push that failed: nothing is wrong with the input, and the message says all there is.
+    except (FloatingPointError, ConnectionError) as error:
+        if debug:
+            traceback.print_exc()
+        return _complain(str(error), FAILED)
     except _BAD_INPUT_ERRORS as error:
         if debug:
             traceback.print_exc()
         return _complain(str(error) or type(error).__name__, BAD_INPUT)
-    except FloatingPointError as error:  # training that diverged: the message says all there is
-        if debug:
-            traceback.print_exc()
-        return _complain(str(error), FAILED)
     except Exception as error:
         traceback.print_exc()
         return _complain(f"{type(error).__name__}: {error} (unexpected; a bug report needs `glc-hf env`)", FAILED)

@@ -79,6 +79,11 @@ def parse(argv: list[str]) -> TrainOptions:
     options.config.resume_from_checkpoint = _resume(options.config.resume_from_checkpoint)
     for name in (options.config.method, *(options.model.compare or ())):
         get_method(name)  # an unknown one is an error, before anything is loaded
+    if options.model.compare and options.config.push_to_hub:
+        raise ValueError(
+            "--compare saves a folder for each method and pushes none: leave out --push-to-hub, and push the one you "
+            "want with `hf upload`."
+        )
     _check_model_is_named(options)
     _check_output_is_apart(options)
     return options

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets import Dataset, Image
@@ -29,7 +29,7 @@ class Prepared(NamedTuple):
     collator: Callable
 
 
-def prepare(rows: Rows, processor: Any, model: Any, options: TrainOptions) -> Prepared:
+def prepare(rows: Rows, processor: Any, model: Any, options: TrainOptions, carried: Sequence[str] = ()) -> Prepared:
     """
     Prepares both datasets for the task.
 
@@ -38,9 +38,10 @@ def prepare(rows: Rows, processor: Any, model: Any, options: TrainOptions) -> Pr
         processor: The tokenizer or image processor.
         model: For the number of tokens it can take.
         options (`TrainOptions`): For the columns that go with the labels, and the number of tokens wanted.
+        carried (`Sequence[str]`, *optional*): Further columns to carry along.
     """
     task, inputs = rows.columns.task, rows.columns.inputs
-    beside = [options.config.trusted_column, options.config.noisy_label_column, CLEAN_COLUMN]
+    beside = [options.config.trusted_column, options.config.noisy_label_column, CLEAN_COLUMN, *carried]
     if task == "image":
         collator: Callable = default_data_collator
         transform = _ImageTransform(processor, inputs[0])

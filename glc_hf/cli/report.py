@@ -6,24 +6,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from glc_hf.cli.env import versions
+from glc_hf.cli.messages import print_facts
 from glc_hf.cli.rows import Rows, count_changed_labels, count_labels
+from glc_hf.corruption.confusions import largest_confusions
+from glc_hf.environment import versions
+from glc_hf.hub.origin import name_in_public
 from glc_hf.training.arguments import arguments_that_differ
 
 
 if TYPE_CHECKING:
     from glc_hf.cli.parse import TrainOptions
-    from glc_hf.corruption.matrix import CorruptionMatrix
     from glc_hf.training.trainer import GLCTrainer
 
 RESULTS_FILE = "results.json"
-PICTURE_FILE = "corruption_matrix.png"
+# What the rows of the embedded example are called.
+DIGITS = "digits of scikit-learn"
 _PIPELINES = {"text": "text-classification", "image": "image-classification", "token": "token-classification"}
 _SHOWN_CONFUSIONS = 3
 
@@ -48,75 +48,62 @@ def results_of(
         label_accuracy (`float`, *optional*): How many of a weak classifier's labels are right.
     """
     matrix, true = trainer.corruption_matrix, rows.true_matrix
-    noise = None
-    if options.noise.simulated:
-        has_strength = options.noise.noise.isalpha() and options.noise.noise != "weak"
-        noise = {
-            "kind": _without_folder(options.noise.noise),
-            "strength": options.noise.noise_strength if has_strength else None,
-            "changed_labels": count_changed_labels(rows),
-            "label_accuracy": label_accuracy,
-        }
     return {
         "method": trainer.args.method,
-        "dataset": _without_folder(options.data.dataset) if options.data.dataset else "digits of scikit-learn",
+        "dataset": _without_folder(options.data.dataset) if options.data.dataset else DIGITS,
         "model": _without_folder(options.model.model) if options.model.model else "network for digits",
         "task": rows.columns.task,
         "num_labels": rows.num_labels,
         **count_labels(rows, options.config.trusted_column),
-        "simulated_noise": noise,
+        "simulated_noise": simulated_noise(rows, options, label_accuracy),
         "accuracy_before_correction": metrics.get("stage1_eval_accuracy"),
         "accuracy_after_correction": metrics.get("eval_accuracy"),
         "distance_to_true_matrix": matrix.distance(true) if matrix is not None and true is not None else None,
         "largest_confusions": largest_confusions(matrix) if matrix is not None else [],
         "metrics": metrics,
-        "arguments": {**_differing(options), **arguments_that_differ(trainer.args)},
+        "arguments": _arguments(trainer, options),
         "versions": versions(),
         "seconds": round(seconds, 1),
     }
 
 
-def write_results(folder: str | Path, results: dict[str, Any], matrix: CorruptionMatrix | None) -> None:
-    """Writes `results.json` and, where there is a matrix, its picture."""
+def write_results(folder: str | Path, results: dict[str, Any]) -> None:
+    """Writes `results.json`."""
     folder = Path(folder)
     text = json.dumps(results, indent=2, ensure_ascii=False, default=float)
     (folder / RESULTS_FILE).write_text(text + "\n", encoding="utf-8")
-    if matrix is not None:
-        matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight")
 
 
-def largest_confusions(matrix: CorruptionMatrix, number: int = 10) -> list[dict[str, Any]]:
-    """The largest entries off the diagonal: which class is mistaken for which, and how often."""
-    others = matrix.probs.copy()
-    np.fill_diagonal(others, 0.0)
-    places = np.argsort(-others, axis=None, kind="stable")[:number]
-    pairs = [divmod(int(place), matrix.num_labels) for place in places]
-    return [
-        {"true": matrix.name_of(true), "noisy": matrix.name_of(noisy), "probability": float(others[true, noisy])}
-        for true, noisy in pairs
-        if others[true, noisy] > 0.0
-    ]
+def simulated_noise(rows: Rows, options: TrainOptions, label_accuracy: float | None) -> dict[str, Any] | None:
+    """The noise that was put on the labels, and what came of it; `None` where they are noisy by themselves."""
+    if not options.noise.simulated:
+        return None
+    has_strength = options.noise.noise.isalpha() and options.noise.noise != "weak"
+    return {
+        "kind": _without_folder(options.noise.noise),
+        "strength": options.noise.noise_strength if has_strength else None,
+        "changed_labels": count_changed_labels(rows),
+        "label_accuracy": label_accuracy,
+    }
+
+
+def tell_card(trainer: GLCTrainer, rows: Rows, options: TrainOptions, label_accuracy: float | None) -> None:
+    """Adds to the model card what the trainer can't know: the dataset's name, the simulated noise, the options."""
+    data, model = options.data, options.model
+    told = {
+        "dataset": name_in_public(data.dataset)._asdict() if data.dataset else {"name": DIGITS, "on_hub": False},
+        "simulated_noise": simulated_noise(rows, options, label_accuracy),
+        "arguments": _arguments(trainer, options),
+    }
+    if model.from_scratch or model.model is None:
+        told["base_model"] = None  # only its configuration was taken
+    trainer.model_card.tell(**told)
 
 
 def print_results(results: dict[str, Any], folder: str) -> None:
     """The results in short: a table on a terminal, plain lines elsewhere."""
-    lines = _lines(results, folder)
-    if not sys.stdout.isatty():
-        for name, value in lines:
-            print(f"{name}: {value}")
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"glc_hf: method {results['method']}", show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in lines[:-1]:
-        table.add_row(name, value, style="green" if name == "accuracy after correction" else None)
-    console = Console()
-    console.print(table, markup=False)
-    # Outside the table, where a narrow terminal does not cut it into pieces.
-    console.print(": ".join(lines[-1]), markup=False, highlight=False, soft_wrap=True)
+    *lines, after = _lines(results, folder)
+    print_facts(f"glc_hf: method {results['method']}", lines, [after], good="accuracy after correction")
 
 
 def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
@@ -149,6 +136,10 @@ def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
     lines.append(("saved in", folder))
     lines.append(("load it with", f'transformers.pipeline("{_PIPELINES[results["task"]]}", model="{folder}")'))
     return lines
+
+
+def _arguments(trainer: GLCTrainer, options: TrainOptions) -> dict[str, Any]:
+    return {**_differing(options), **arguments_that_differ(trainer.args)}
 
 
 def _differing(options: TrainOptions) -> dict[str, Any]:

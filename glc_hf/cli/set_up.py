@@ -10,9 +10,11 @@ import torch
 from transformers import set_seed
 
 from glc_hf.cli.digits import use_one_thread
+from glc_hf.cli.interrupt import SaveOnInterrupt
 from glc_hf.cli.load_model import load_model
 from glc_hf.cli.noise import read_matrix
 from glc_hf.cli.prepare import Prepared, check_labels_fit, prepare
+from glc_hf.cli.progress import show_progress
 from glc_hf.cli.rows import CLEAN_COLUMN, Rows, load_rows
 from glc_hf.methods import get_method
 from glc_hf.training.trainer import GLCTrainer
@@ -50,7 +52,7 @@ class Ready:
         matrix = self.matrix if get_method(config.method).uses_matrix else None
         if matrix is None and config.method == "true_matrix":
             matrix = self.rows.true_matrix
-        return GLCTrainer(
+        trainer = GLCTrainer(
             model=model,
             args=config,
             data_collator=self.prepared.collator,
@@ -58,7 +60,10 @@ class Ready:
             eval_dataset=self.prepared.evaluation,
             processing_class=self.processor,
             corruption_matrix=matrix,
+            callbacks=[SaveOnInterrupt()],
         )
+        show_progress(trainer)
+        return trainer
 
 
 def set_up(options: TrainOptions) -> Ready:

@@ -3,21 +3,13 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
-import warnings
 from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
     from glc_hf.cli.parse import TrainOptions
     from glc_hf.cli.set_up import Ready
-
-WHEN_INTERRUPTED = (
-    "The same command with --resume_from_checkpoint True goes on from the last checkpoint (checkpoints are written "
-    "unless --save_strategy is no)."
-)
 
 
 def main(argv: list[str]) -> int:
@@ -33,15 +25,28 @@ def main(argv: list[str]) -> int:
         print(train_help())
         return 0
     started = time.perf_counter()
+    from glc_hf.cli.messages import set_up_messages
     from glc_hf.cli.parse import parse, print_all_options
 
     if "--help-all" in argv:
         print_all_options()
         return 0
     options = parse(argv)
-    _set_up_messages(options)
-    run(options, started)
+    set_up_messages(quiet=options.config.disable_tqdm, main_process=options.config.process_index == 0)
+    try:
+        run(options, started)
+    finally:
+        from glc_hf.cli.progress import clear_progress
+
+        clear_progress()
     return 0
+
+
+def when_interrupted(argv: list[str]) -> str:
+    """What to say after Ctrl-C."""
+    from glc_hf.cli.interrupt import how_to_go_on
+
+    return how_to_go_on(argv)
 
 
 def run(options: TrainOptions, started: float | None = None) -> dict:
@@ -65,38 +70,21 @@ def run(options: TrainOptions, started: float | None = None) -> dict:
 
 def run_one(ready: Ready, options: TrainOptions, started: float) -> dict:
     """One method, from set-up rows and model to a saved one."""
-    from glc_hf.cli.report import print_results, results_of, write_results
+    from glc_hf.cli.report import print_results, results_of, tell_card, write_results
 
     config = options.config
     trainer = ready.trainer(config, ready.model)
+    tell_card(trainer, ready.rows, options, ready.label_accuracy)
     metrics = dict(trainer.train(resume_from_checkpoint=config.resume_from_checkpoint).metrics)
     if trainer.eval_dataset is not None:
         metrics.update(trainer.evaluate())
-    # Not a public save yet: the results go with the model when it is pushed.
-    trainer.save_model(config.output_dir, _internal_call=True)
     seconds = time.perf_counter() - started
     results = results_of(trainer, ready.rows, options, metrics, seconds, ready.label_accuracy)
+    # Not a public save yet: the results go with the model when it is pushed.
+    trainer.save_model(config.output_dir, _internal_call=True)
     if trainer.is_world_process_zero():
-        write_results(config.output_dir, results, trainer.corruption_matrix)
+        write_results(config.output_dir, results)
         print_results(results, config.output_dir)
     if config.push_to_hub:
         trainer.push_to_hub()
     return results
-
-
-def _set_up_messages(options: TrainOptions) -> None:
-    """The library's messages on stderr as plain lines, from one process; no progress bars unless on a terminal."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    library = logging.getLogger("glc_hf")
-    library.handlers[:] = [handler]
-    library.propagate = False
-    library.setLevel(logging.INFO if options.config.process_index == 0 else logging.ERROR)
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    warnings.filterwarnings("ignore", message=".*pin_memory.*")  # said at each epoch on machines without a GPU
-    if options.config.disable_tqdm:
-        import datasets
-        from transformers.utils import logging as transformers_logging
-
-        datasets.disable_progress_bars()
-        transformers_logging.disable_progress_bar()

@@ -78,6 +78,10 @@ class LabelledRows:
             return self._counted
         return self._counted & (self._trusted_item if items == "trusted" else ~self._trusted_item)
 
+    def counted_items(self) -> tuple[np.ndarray, np.ndarray]:
+        """For every label, -100 too: whether it counts, and whether it is trusted."""
+        return self._counted, self._trusted_item
+
     def count(self, items: Items) -> int:
         """How many labels are of that kind; -100 does not count."""
         return int(self._chosen(items).sum())

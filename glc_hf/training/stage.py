@@ -118,3 +118,5 @@ def name_progress_bar(trainer: CorrectedTrainer) -> None:
             named = _NamedProgress(callback.max_str_len)
             named.stage_name = trainer.stage_name
             callbacks[place] = named
+        elif hasattr(callback, "stage_name"):  # another bar, which asks for it
+            callback.stage_name = trainer.stage_name

@@ -8,12 +8,15 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import datasets
 import torch
 from transformers import TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
 from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.hub.callback import ModelCardCallback
+from glc_hf.hub.publishing import Publishing
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Batch, Method, Stage
 from glc_hf.training.checks import (
@@ -45,7 +48,7 @@ from glc_hf.version import __version__
 logger = logging.get_logger(__name__)
 
 
-class GLCTrainer(CorrectedTrainer):
+class GLCTrainer(Publishing, CorrectedTrainer):
     """
     A `Trainer` whose model ignores label noise, by the method that `args.method` names.
 
@@ -64,8 +67,9 @@ class GLCTrainer(CorrectedTrainer):
         corruption_matrix ([`CorruptionMatrix`], *optional*):
             A known matrix: it is used as it is, and no first stage is trained.
 
-    After `train()`, `corruption_matrix` holds the matrix that was used, `save_model` writes it beside the weights, and
-    the model is a plain one that `from_pretrained` and `pipeline` load without this library.
+    After `train()`, `corruption_matrix` holds the matrix that was used, `save_model` writes it and a model card beside
+    the weights, and the model is a plain one that `from_pretrained` and `pipeline` load without this library;
+    `push_to_hub` sends all of it in one commit, and `audit` says which labels of a dataset look wrong.
     """
 
     _tag_names = ["glc_hf", "label-noise"]  # noqa: RUF012  (the name Trainer looks for)
@@ -122,6 +126,8 @@ class GLCTrainer(CorrectedTrainer):
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
             self._make_method().prepare_model(self.model)
         self.add_callback(_StageHistory(self))
+        self.model_card = ModelCardCallback(self)
+        self.add_callback(self.model_card)
 
     # ------------------------------------------------------------------ what it found
     @property
@@ -293,13 +299,35 @@ class GLCTrainer(CorrectedTrainer):
             run.save_weights("initial", self.model.state_dict(), self._run_id)
         self.accelerator.wait_for_everyone()
 
+    # ------------------------------------------------------------------ using it
+    def audit(self, dataset: datasets.Dataset) -> datasets.Dataset:
+        """
+        Which labels of a dataset look wrong, and what they should be: the posterior over true labels, p(true = y | x,
+        given) ∝ g(x)_y · Ĉ[y, given].
+
+        Args:
+            dataset (`datasets.Dataset`):
+                Rows as `train_dataset` has them: inputs, labels and, if some are trusted, their flags. The rows that
+                were trained on, or any others of the same noisy source.
+
+        Returns:
+            `datasets.Dataset`: The same rows in the same order, with the columns `given_label`, `suggested_label` (the
+            most probable one) and `p_wrong` (the probability that the given label is not the true one; 0 for trusted
+            rows). Lists where labels are lists; a token labelled -100 keeps it.
+        """
+        from glc_hf.audit.rows import audit_rows
+
+        return audit_rows(self, dataset)
+
     # ------------------------------------------------------------------ saving
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """Weights and processing class as `Trainer`, the matrix beside them, and the arguments as JSON."""
+        """Weights and processing class as `Trainer`, the matrix and the card beside them, the arguments as JSON."""
         super()._save(output_dir, state_dict)
         folder = output_dir if output_dir is not None else self.args.output_dir
         if self.args.should_save and self.corruption_matrix is not None:
             self.corruption_matrix.save_pretrained(folder)
+        if self.args.should_save:
+            self.model_card.save(folder)
 
 
 def _undo_preparation(model: torch.nn.Module) -> None:

@@ -1,0 +1,125 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+Which finds more of the wrong labels: `trainer.audit`, or cleanlab's label-quality scores given the same probabilities?
+
+A model is trained with `glc` on labels of which 40 % are flipped; both then rank the untrusted rows it was trained on,
+from the probabilities of that one model. Judged by the average precision of finding the rows whose label the noise
+changed (1: all of them come first; their share: a random order). Needs `pip install cleanlab` (extra `bench`). Each
+finished run is one line of the results file, and is not run again.
+
+    python benchmarks/audit.py --tasks digits --seeds 0 1 2
+    python benchmarks/audit.py --tasks trec --seeds 0 --data <folder>/cogcomp/trec
+    python benchmarks/audit.py --summary
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import digits
+import trec
+
+
+RESULTS = Path(__file__).parent / "results" / "audit.jsonl"
+STRENGTH = 0.4
+TRUSTED = {"digits": 0.05, "trec": 0.02}
+CLEANLAB = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
+
+
+def run(task: str, seed: int, data: str) -> dict:
+    """Trains one model, ranks its rows in all four ways, and returns how well each finds the changed labels."""
+    import numpy as np
+    import torch
+    from cleanlab.rank import get_label_quality_scores
+    from sklearn.metrics import average_precision_score
+
+    from glc_hf.training.inference import infer
+
+    if task == "digits":
+        make, _ = digits.trainer_maker(seed, STRENGTH, fraction=TRUSTED[task])
+        trainer = make("glc")
+    else:
+        trainer, _ = trec.make_trainer(data, "glc", seed, STRENGTH, TRUSTED[task], {})
+    trainer.train()
+    rows = trainer.train_dataset
+    audited = trainer.audit(rows).with_format("numpy", columns=["label", "clean_label", "trusted", "p_wrong"])[:]
+    view = trainer.training_data.for_inference(trainer, "all", "all")
+    logits = torch.cat([batch.logits for batch in infer(trainer, view, "all")])
+    probabilities = torch.softmax(logits.double(), dim=-1).numpy()
+    untrusted = ~audited["trusted"].astype(bool)
+    given, wrong = audited["label"][untrusted], (audited["label"] != audited["clean_label"])[untrusted]
+    precision = {"audit": average_precision_score(wrong, audited["p_wrong"][untrusted])}
+    for method in CLEANLAB:
+        quality = get_label_quality_scores(given, probabilities[untrusted], method=method)
+        precision[f"cleanlab {method}"] = average_precision_score(wrong, -np.asarray(quality))
+    return {
+        "task": task,
+        "seed": seed,
+        "noise": "flip",
+        "strength": STRENGTH,
+        "trusted": TRUSTED[task],
+        "rows": int(untrusted.sum()),
+        "wrong": int(wrong.sum()),
+        "accuracy": trainer.evaluate()["eval_accuracy"],
+        "average_precision": {name: float(value) for name, value in precision.items()},
+    }
+
+
+def read_results() -> list[dict]:
+    """The results so far."""
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+def summary() -> str:
+    """Mean average precision of each way over the seeds, as a table."""
+    names = ("audit", *(f"cleanlab {method}" for method in CLEANLAB))
+    lines = [
+        "| data | seeds | labels wrong | " + " | ".join(f"`{name}`" for name in names) + " |",
+        "| --- " * (len(names) + 3) + "|",
+    ]
+    results = read_results()
+    for task in dict.fromkeys(entry["task"] for entry in results):
+        entries = [entry for entry in results if entry["task"] == task]
+        wrong = statistics.mean(entry["wrong"] / entry["rows"] for entry in entries)
+        means = [statistics.mean(entry["average_precision"][name] for entry in entries) for name in names]
+        figures = " | ".join(f"{value:.3f}" for value in means)
+        lines.append(f"| {task} | {len(entries)} | {wrong:.0%} | {figures} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Runs what is not in the results file yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", default=["digits", "trec"], choices=list(TRUSTED))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--data", default="cogcomp/trec", help="TREC: Hub id or local folder")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--summary", action="store_true", help="only print the table")
+    options = parser.parse_args()
+    if not options.summary:
+        import torch
+
+        torch.set_num_threads(options.threads)
+        RESULTS.parent.mkdir(exist_ok=True)
+        known = {(entry["task"], entry["seed"]) for entry in read_results()}
+        for task in options.tasks:
+            for seed in options.seeds:
+                if (task, seed) in known:
+                    continue
+                result = run(task, seed, options.data)
+                with RESULTS.open("a") as file:
+                    file.write(json.dumps(result) + "\n")
+                print(json.dumps(result), flush=True)
+    print(summary())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`glc-hf audit`: from a trained folder and a file to a list of wrong labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from datasets import ClassLabel, Dataset, Features, List, Value, load_dataset
+
+from .conftest import CLASSES, WORDS, text_rows, write_csv
+
+
+QUICK = ["--per_device_train_batch_size", "16", "--learning-rate", "5e-3", "--save-strategy", "no"]
+
+
+def _noisy(number: int) -> list[dict]:
+    """Every fourth row is trusted; of the others every third has the next class's label."""
+    rows = []
+    for place, row in enumerate(text_rows(number)):
+        trusted = place % 4 == 0
+        wrong = not trusted and (place // 4) % 3 == 0
+        given = CLASSES[(CLASSES.index(row["label"]) + 1) % 3] if wrong else row["label"]
+        rows.append(
+            {"text": row["text"], "label": given, "trusted": "yes" if trusted else "no", "truth": row["label"]}
+        )
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> Path:
+    from glc_hf.cli.main import main
+
+    place = tmp_path_factory.mktemp("audit")
+    write_csv(place / "train.csv", _noisy(240))
+    words = ["train", "--dataset", place / "train.csv", "--model", tiny_bert, "--output-dir", place / "model"]
+    assert main([str(word) for word in [*words, "--num-train-epochs", "9", *QUICK]]) == 0
+    return place
+
+
+def test_a_csv_gets_its_wrong_labels_listed(glc_hf, folder: Path) -> None:
+    outcome = glc_hf("audit", folder / "model", "--dataset", folder / "train.csv")
+    assert outcome.code == 0, outcome.err
+    table = pd.read_csv(folder / "model" / "audit" / "audit.csv")
+    given = pd.read_csv(folder / "train.csv")
+    assert list(table.columns) == ["row", *given.columns, "given_label", "suggested_label", "p_wrong"]
+    assert table[list(given.columns)].equals(given)
+    assert (table.given_label == table.label).all()
+    untrusted = table[table.trusted == "no"]
+    wrong = untrusted.label != untrusted.truth
+    assert (table.p_wrong[table.trusted == "yes"] == 0).all()
+    assert untrusted.p_wrong[wrong].min() > untrusted.p_wrong[~wrong].max()
+    assert (untrusted.suggested_label == untrusted.truth).all()
+    parquet = pd.read_parquet(folder / "model" / "audit" / "audit.parquet")
+    assert parquet.suggested_label.tolist() == table.suggested_label.tolist()
+    assert (folder / "model" / "audit" / "audit.html").read_text().startswith("<!DOCTYPE html>")
+    assert f"more probably wrong than right: {wrong.sum()}\n" in outcome.out
+    assert "rows: 240, 60 of them trusted\n" in outcome.out
+    assert "\x1b" not in outcome.out + outcome.err
+    assert "%|" not in outcome.err
+
+
+def test_classes_are_the_model_s_whatever_the_file_holds(glc_hf, folder: Path, tmp_path: Path) -> None:
+    rows = [{"text": f"the {word} was here", "label": "tool"} for word in [*WORDS["tool"], *WORDS["food"]]]
+    path = write_csv(tmp_path / "some.csv", rows)  # one class alone, which is not number 0 of the model
+    outcome = glc_hf(
+        "audit", folder / "model", "--dataset", path, "--output-dir", tmp_path / "out", "--page-rows", "3"
+    )
+    assert outcome.code == 0, outcome.err
+    table = pd.read_csv(tmp_path / "out" / "audit.csv")
+    assert table.suggested_label.tolist()[:4] == ["tool"] * 4
+    assert (table.p_wrong[:4] < 0.5).all()
+    assert table.p_wrong[4:].min() > table.p_wrong[:4].max()
+    assert "3 of 8 rows are on this page" in (tmp_path / "out" / "audit.html").read_text()
+
+
+def test_words_are_judged_one_by_one_and_those_cut_off_have_no_verdict(
+    glc_hf, tmp_path: Path, tiny_bert: Path
+) -> None:
+    rows = []
+    for number in range(120):
+        row = text_rows(3, seed=number)
+        words = [entry["text"].split()[1] for entry in row]
+        tags = [CLASSES.index(entry["label"]) for entry in row]
+        if number % 3 and number % 2:
+            tags[1] = 2
+        rows.append({"tokens": [*words, "here"], "tags": [*tags, -100], "trusted": number % 3 == 0})
+    rows[0] = {"tokens": ["cat"] * 40, "tags": [0] * 40, "trusted": True}  # more than the model can take
+    features = Features(
+        {"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(CLASSES))), "trusted": Value("bool")}
+    )
+    data = tmp_path / "data"
+    data.mkdir()
+    Dataset.from_list(rows, features=features).to_parquet(str(data / "train.parquet"))
+    words = ["train", "--dataset", data, "--model", tiny_bert, "--output-dir", tmp_path / "model"]
+    assert glc_hf(*words, "--num-train-epochs", "6", *QUICK).code == 0
+    outcome = glc_hf("audit", tmp_path / "model", "--dataset", data)
+    assert outcome.code == 0, outcome.err
+    audited = load_dataset("parquet", data_files=str(tmp_path / "model" / "audit" / "audit.parquet"), split="train")
+    assert audited[0]["p_wrong"][:14] == [0.0] * 14
+    assert audited[0]["p_wrong"][14:] == [None] * 26
+    for number, row in enumerate(audited.select(range(1, 120)), start=1):
+        assert row["given_label"] == [CLASSES[tag] if tag >= 0 else None for tag in row["tags"]]
+        assert row["p_wrong"][3] is None
+        if number % 3 and number % 2:
+            assert (row["given_label"][1], row["suggested_label"][1]) == ("tool", "food")
+            assert row["p_wrong"][1] > 0.5
+    lists = pd.read_csv(tmp_path / "model" / "audit" / "audit.csv")
+    assert json.loads(lists.suggested_label[1])[0] == "animal"
+
+
+def test_what_is_missing_is_named(glc_hf, folder: Path, tmp_path: Path) -> None:
+    assert "there is no folder" in glc_hf("audit", tmp_path / "nowhere", "--dataset", "x.csv").complaint
+    assert "there is no glc_summary.json" in glc_hf("audit", tmp_path, "--dataset", "x.csv").complaint
+    assert "name the rows to audit: --dataset" in glc_hf("audit", folder / "model").complaint
+    strange = write_csv(tmp_path / "strange.csv", [{"text": "the cat was here", "label": "plant"}])
+    complaint = glc_hf("audit", folder / "model", "--dataset", strange).complaint
+    assert "'plant' is none of the classes animal, food, tool" in complaint

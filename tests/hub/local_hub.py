@@ -1,0 +1,247 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+A small Hub on 127.0.0.1: the part of its HTTP API that the real client uses to make, fill and read a repository.
+
+Single steps can be made to fail, from the test's own process or over HTTP (`POST /_fail`, `GET /_state`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+
+TOKEN = "hf_local_token_for_tests"
+USER = "ann"
+# Larger files go the way of large files, as do these kinds, whatever their size.
+_LARGE = 50_000
+_LARGE_KINDS = (".safetensors", ".png", ".pt", ".bin")
+_ROUTES = [
+    ("whoami", "GET", r"/api/whoami-v2"),
+    ("create", "POST", r"/api/repos/create"),
+    ("validate", "POST", r"/api/validate-yaml"),
+    ("preupload", "POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/preupload/[^/]+"),
+    ("commit", "POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/commit/[^/]+"),
+    ("batch", "POST", r"/(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch"),
+    ("upload", "PUT", r"/_large/(?P<oid>[0-9a-f]{64})"),
+    ("verify", "POST", r"/_large/(?P<oid>[0-9a-f]{64})/verify"),
+    ("tree", "GET", r"/api/models/(?P<repo>[^/]+/[^/]+)/tree/(?P<path>.+)"),
+    ("info", "GET", r"/api/models/(?P<repo>[^/]+/[^/]+)(/revision/[^/]+)?"),
+    ("resolve", "GET|HEAD", r"/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<path>.+)"),
+    ("fail", "POST", r"/_fail"),
+    ("state", "GET", r"/_state"),
+]
+
+
+class LocalHub:
+    """
+    The server and what it holds.
+
+    Attributes:
+        repos: For each repository its commits, each a dict of all files by path.
+        messages: For each repository the commits' (message, paths that the commit wrote).
+        fails: For each step a status code, `"silence"` or `"cut"`.
+    """
+
+    def __init__(self) -> None:
+        self.repos: dict[str, list[dict[str, bytes]]] = {}
+        self.messages: dict[str, list[tuple[str, list[str]]]] = {}
+        self.large: dict[str, bytes] = {}
+        self.fails: dict[str, int | str] = {}
+        self.asked: list[str] = []
+        self.closing = threading.Event()
+        hub = self
+
+        class Handler(_Handler):
+            pass
+
+        Handler.hub = hub
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.closing.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+    def files(self, repo: str) -> dict[str, bytes]:
+        """The files of a repository as they are now."""
+        commits = self.repos[repo]
+        return commits[-1] if commits else {}
+
+    def sha(self, repo: str) -> str:
+        return hashlib.sha1(f"{repo} {len(self.repos[repo])}".encode()).hexdigest()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: LocalHub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _route(self) -> None:
+        path = unquote(self.path.partition("?")[0])
+        for name, methods, pattern in _ROUTES:
+            found = re.fullmatch(pattern, path)
+            if found and re.fullmatch(methods, self.command):
+                return self._serve(name, found.groupdict())
+        return self._answer(404, {"error": f"no route for {self.command} {path}"})
+
+    do_GET = do_HEAD = do_POST = do_PUT = _route
+
+    def _serve(self, name: str, parts: dict[str, str]) -> None:
+        hub = self.hub
+        hub.asked.append(name)
+        fault = hub.fails.get(name)
+        if fault == "cut":
+            self.rfile.read(min(1000, int(self.headers.get("Content-Length", 0))))
+            self.close_connection = True
+            self.connection.close()
+            return None
+        body = self._body()
+        if fault == "silence":
+            hub.closing.wait(30)
+            self.close_connection = True
+            return None
+        if isinstance(fault, int):
+            return self._answer(fault, {"error": f"made to fail at {name}"})
+        if name not in ("resolve", "upload", "validate", "fail", "state", "info", "tree"):
+            authorization = self.headers.get("Authorization")
+            if name != "verify" and authorization != f"Bearer {TOKEN}":
+                return self._answer(401, {"error": "Invalid username or password."})
+        if "repo" in parts and parts["repo"] not in hub.repos:
+            return self._answer(404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
+        return getattr(self, f"_{name}")(body, **{key: value for key, value in parts.items() if value})
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            chunks = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(chunks)
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def _answer(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"
+        self.send_response(status)
+        for key, value in {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    # ------------------------------------------------------------------ writing
+    def _whoami(self, body: bytes) -> None:
+        self._answer(200, {"type": "user", "name": USER, "auth": {"accessToken": {"role": "write"}}})
+
+    def _create(self, body: bytes) -> None:
+        asked = json.loads(body)
+        repo = f"{asked.get('organization') or USER}/{asked['name']}"
+        known = repo in self.hub.repos
+        self.hub.repos.setdefault(repo, [])
+        self.hub.messages.setdefault(repo, [])
+        self._answer(409 if known else 200, {"url": f"{self.hub.url}/{repo}", "name": repo, "id": repo})
+
+    def _validate(self, body: bytes) -> None:
+        content = json.loads(body)["content"]
+        good = content.startswith("---\n")
+        self._answer(200 if good else 400, {"errors": [] if good else [{"message": "no metadata"}], "warnings": []})
+
+    def _preupload(self, body: bytes, repo: str) -> None:
+        def mode(file: dict[str, Any]) -> str:
+            large = file["size"] > _LARGE or file["path"].endswith(_LARGE_KINDS)
+            return "lfs" if large else "regular"
+
+        files = json.loads(body)["files"]
+        answer = [{"path": file["path"], "uploadMode": mode(file), "shouldIgnore": False} for file in files]
+        self._answer(200, {"files": answer})
+
+    def _batch(self, body: bytes, repo: str) -> None:
+        objects = []
+        for entry in json.loads(body)["objects"]:
+            address = f"{self.hub.url}/_large/{entry['oid']}"
+            actions = {"upload": {"href": address}, "verify": {"href": f"{address}/verify"}}
+            objects.append({**entry, "actions": actions} if entry["oid"] not in self.hub.large else entry)
+        self._answer(200, {"transfer": "basic", "objects": objects})
+
+    def _upload(self, body: bytes, oid: str) -> None:
+        good = hashlib.sha256(body).hexdigest() == oid
+        if good:
+            self.hub.large[oid] = body
+        self._answer(200 if good else 400, {})
+
+    def _verify(self, body: bytes, oid: str) -> None:
+        self._answer(200 if oid in self.hub.large else 404, {})
+
+    def _commit(self, body: bytes, repo: str) -> None:
+        hub = self.hub
+        files, message, written = dict(hub.files(repo)), "", []
+        for line in body.splitlines():
+            entry = json.loads(line)
+            value = entry["value"]
+            if entry["key"] == "header":
+                message = value["summary"]
+                continue
+            written.append(value["path"])
+            if entry["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif entry["key"] == "lfsFile":
+                files[value["path"]] = hub.large[value["oid"]]
+        hub.repos[repo].append(files)
+        hub.messages[repo].append((message, sorted(written)))
+        sha = hub.sha(repo)
+        self._answer(200, {"commitUrl": f"{hub.url}/{repo}/commit/{sha}", "commitOid": sha, "success": True})
+
+    # ------------------------------------------------------------------ reading
+    def _info(self, body: bytes, repo: str) -> None:
+        siblings = [{"rfilename": path} for path in self.hub.files(repo)]
+        content = {
+            "_id": "1",
+            "id": repo,
+            "modelId": repo,
+            "sha": self.hub.sha(repo),
+            "siblings": siblings,
+            "tags": [],
+        }
+        self._answer(200, content)
+
+    def _tree(self, body: bytes, repo: str, path: str) -> None:
+        folder = path.partition("/")[2]
+        found = [
+            {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+            for name, content in self.hub.files(repo).items()
+            if not folder or name.startswith(f"{folder}/")
+        ]
+        if folder and not found:
+            self._answer(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"})
+        else:
+            self._answer(200, found)
+
+    def _resolve(self, body: bytes, repo: str, path: str) -> None:
+        content = self.hub.files(repo).get(path)
+        commit = {"X-Repo-Commit": self.hub.sha(repo)}
+        if content is None:
+            self._answer(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound", **commit})
+        else:
+            self._answer(200, content, {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', **commit})
+
+    # ------------------------------------------------------------------ for tests
+    def _fail(self, body: bytes) -> None:
+        self.hub.fails = json.loads(body)
+        self._answer(200, {})
+
+    def _state(self, body: bytes) -> None:
+        self._answer(200, {"messages": self.hub.messages, "asked": self.hub.asked})
