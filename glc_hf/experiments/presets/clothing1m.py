@@ -102,6 +102,9 @@ class Clothing1M(Preset):
 
     def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
         """See [`Preset`]; pictures are opened as they are needed."""
+        from glc_hf.backbones.timm_network import require_timm
+
+        require_timm()
         return PreparedData(
             train.with_transform(_Photographs(random=True)),
             test.with_transform(_Photographs(random=False)),

@@ -69,6 +69,9 @@ class WideResNetPreset(Preset):
 
     def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
         """See [`Preset`]; images are decoded as they are needed."""
+        from glc_hf.backbones.timm_network import require_timm
+
+        require_timm()
         from glc_hf.backbones.wide_resnet import CIFAR_MEAN, CIFAR_STD
 
         names = label_names(train, self.label, self.num_labels)

@@ -6,14 +6,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from datasets import Dataset
 
-from glc_hf.experiments.preset import PreparedData, Preset, label_names, register
-from glc_hf.experiments.presets.texts import tokenized
+from glc_hf.experiments.preset import PreparedData, register
+from glc_hf.experiments.presets.texts import TextPreset
 
 
 @register("imdb")
-class IMDB(Preset):
+class IMDB(TextPreset):
     """
     25,000 film reviews to train on and 25,000 to test, the first 200 words of each; an LSTM of 64 units over
     50-dimensional word vectors, learned from scratch for 5,000 words, with dropout 0.2 on the output layer; Adam, 3
@@ -32,20 +31,6 @@ class IMDB(Preset):
     learning_rate = 1e-3
     vocab_size = 5_000
     max_length = 200
-
-    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
-        """See [`Preset`]; the vocabulary is that of the training set."""
-        from glc_hf.backbones import word_tokenizer
-
-        names = label_names(train, self.label, self.num_labels)
-        tokenizer = word_tokenizer(train["text"], self.vocab_size, self.max_length)
-        return PreparedData(
-            tokenized(train, "text", tokenizer, names),
-            tokenized(test, "text", tokenizer, names),
-            names,
-            processing_class=tokenizer,
-            reduced=reduced,
-        )
 
     def network(self, data: PreparedData) -> torch.nn.Module:
         """See [`Preset`]."""

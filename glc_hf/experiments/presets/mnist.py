@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from datasets import Array3D, ClassLabel, Dataset, Features, Image
-from PIL import Image as Picture
 
 from glc_hf.experiments.preset import PreparedData, Preset, label_names, register
 
@@ -84,6 +83,8 @@ class MNISTText(MNIST):
 
 
 def _grey(image: dict[str, Any], row: int) -> np.ndarray:
+    from PIL import Image as Picture
+
     with Picture.open(io.BytesIO(image["bytes"]) if image["bytes"] is not None else image["path"]) as picture:
         grey = np.asarray(picture if picture.mode == "L" else picture.convert("L"))
     if grey.shape != (_SIZE, _SIZE):

@@ -8,12 +8,12 @@ from typing import ClassVar
 import torch
 from datasets import Dataset
 
-from glc_hf.experiments.preset import PreparedData, Preset, label_names, register
-from glc_hf.experiments.presets.texts import STOP_WORDS, text_tensors, tokenized
+from glc_hf.experiments.preset import PreparedData, register
+from glc_hf.experiments.presets.texts import STOP_WORDS, TextPreset, text_tensors
 
 
 @register("sst")
-class SST(Preset):
+class SST(TextPreset):
     """
     Phrases of film reviews, 67,349 + 872 (train and validation) to train on and 1,821 reviews to test; the mean of
     100-dimensional word vectors, learned from scratch, and a linear layer; Adam, 5 epochs, batches of 50.
@@ -37,20 +37,7 @@ class SST(Preset):
     weight_decay = 1e-5
     vocab_size = 10_000
     max_length = 30
-
-    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
-        """See [`Preset`]; the vocabulary is that of the training set."""
-        from glc_hf.backbones import word_tokenizer
-
-        names = label_names(train, self.label, self.num_labels)
-        tokenizer = word_tokenizer(train["sentence"], self.vocab_size, self.max_length, STOP_WORDS)
-        return PreparedData(
-            tokenized(train, "sentence", tokenizer, names),
-            tokenized(test, "sentence", tokenizer, names),
-            names,
-            processing_class=tokenizer,
-            reduced=reduced,
-        )
+    stop_words = STOP_WORDS
 
     def network(self, data: PreparedData) -> torch.nn.Module:
         """See [`Preset`]."""

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerFast
+
+from glc_hf.experiments.preset import PreparedData, Preset, label_names
 
 
 # English function words. Negations (no, not, nor, n't) and words that weigh (but, too, very, most) are not among them.
@@ -21,6 +25,34 @@ _FUNCTION_WORDS = """
     all any both each other some such own same s t
 """
 STOP_WORDS = tuple(_FUNCTION_WORDS.split())
+
+
+class TextPreset(Preset):
+    """
+    Whole texts as numbers of words, and a vocabulary of the training set.
+
+    Class attributes:
+        vocab_size, max_length, stop_words: What `word_tokenizer` takes.
+    """
+
+    vocab_size: ClassVar[int]
+    max_length: ClassVar[int]
+    stop_words: ClassVar[tuple[str, ...]] = ()
+
+    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
+        """See [`Preset`]."""
+        from glc_hf.backbones import word_tokenizer
+
+        column = self.inputs[0]
+        names = label_names(train, self.label, self.num_labels)
+        tokenizer = word_tokenizer(train[column], self.vocab_size, self.max_length, self.stop_words)
+        return PreparedData(
+            tokenized(train, column, tokenizer, names),
+            tokenized(test, column, tokenizer, names),
+            names,
+            processing_class=tokenizer,
+            reduced=reduced,
+        )
 
 
 def tokenized(dataset: Dataset, column: str, tokenizer: PreTrainedTokenizerFast, names: list[str]) -> Dataset:
