@@ -27,14 +27,11 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
-<<<<<<< HEAD
-    "table": Command("glc_hf.cli.table", "Make the paper's tables from the results of a sweep."),
-    "plot": Command("glc_hf.cli.plot", "Draw error curves and matrices from the results of a sweep."),
-    "sweep": Command("glc_hf.cli.sweep", "Run the experiments of the paper, into a results file."),
-=======
     "audit": Command("glc_hf.cli.audit", "List the labels of a dataset that look wrong, with a page to look through."),
     "card": Command("glc_hf.cli.card", "Make the model card of a trained folder anew."),
->>>>>>> hub
+    "sweep": Command("glc_hf.cli.sweep", "Run the experiments of the paper, into a results file."),
+    "table": Command("glc_hf.cli.table", "Make the paper's tables from the results of a sweep."),
+    "plot": Command("glc_hf.cli.plot", "Draw error curves and matrices from the results of a sweep."),
     "env": Command("glc_hf.cli.env", "Print the versions that a bug report needs."),
 }
 

@@ -140,6 +140,7 @@ class Preset:
             "weight_decay": self.weight_decay,
             "label_column": self.prepared_label_column,
             "trusted_share": 0.0,
+            "refine_matrix": False,
             "trusted_min_updates": 2000,
             "missing_classes": "uniform",
             "max_grad_norm": 0.0,

@@ -101,6 +101,16 @@ class Method:
     def between(self, run: Between) -> None:
         """Estimates what the last stage needs, from the trained earlier stages and the rows."""
 
+    def refinement_steps(self, total: int) -> tuple[int, ...]:
+        """Steps of the last stage, of `total`, after which [`~Method.refine`] is called."""
+        return ()
+
+    def refine(self, run: Between) -> None:
+        """Looks again at what was estimated; `run` has the last stage alone, as it is now, at place 0."""
+
+    def take_refined(self, matrix: CorruptionMatrix) -> None:
+        """Takes back what [`~Method.refine`] had made of the estimate, in a resumed last stage."""
+
     def item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The last stage's loss of each item, in the shape of `batch.labels`; 0 where the label is -100."""
         return plain_cross_entropy(logits, batch.labels)

@@ -48,6 +48,10 @@ class Between(Protocol):
         """Every process's value, in the order of the processes."""
         ...
 
+    def item_numbers(self, items: Items) -> np.ndarray:
+        """The numbers of the chosen items, ascending; a stream has none."""
+        ...
+
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """The labels of the chosen items as given (or another column's values for the same items), -100 left out, from
         the dataset alone."""

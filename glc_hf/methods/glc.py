@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,9 +11,11 @@ from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
 from glc_hf.methods.base import Stage, register
 from glc_hf.methods.estimation import accumulate_trusted, finish_matrix, fit_temperature
 from glc_hf.methods.matrix_method import MatrixMethod
+from glc_hf.methods.refinement import refine_estimate, refinement_steps
 
 
 if TYPE_CHECKING:
+    from glc_hf.corruption.matrix import CorruptionMatrix
     from glc_hf.methods.between import Between
 
 _HELD_OUT_TO_CALIBRATE = 0.05
@@ -27,7 +29,14 @@ class GoldLossCorrection(MatrixMethod):
 
     With `calibrate`, stage 1 is first calibrated on rows held out of it; with `match_base_rates`, Ĉ is fitted to the
     frequencies of the noisy labels; with `estimator="paired"`, Ĉ is counted from trusted rows that carry both labels.
+
+    With `refine_matrix`, the last stage looks at Ĉ twice more, when its model knows true labels itself: trusted rows
+    are few, but each untrusted label says something about Ĉ too.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.first_estimate: CorruptionMatrix | None = None
 
     def check(self) -> None:
         """The paired estimator needs a column to count."""
@@ -53,6 +62,19 @@ class GoldLossCorrection(MatrixMethod):
             temperature = fit_temperature(run) if self.args.calibrate else 1.0
             estimate = accumulate_trusted(run, GoldAccumulator(self.num_labels), temperature=temperature)
         self.matrix = finish_matrix(run, self.args, *estimate.compute())
+
+    def refinement_steps(self, total: int) -> tuple[int, ...]:
+        """See [`refinement_steps`]; a given matrix is used as it is."""
+        return refinement_steps(total) if self.args.refine_matrix and self.given_matrix is None else ()
+
+    def refine(self, run: Between) -> None:
+        """Puts a better Ĉ in place of the one that is there."""
+        self.first_estimate = self.first_estimate or self.matrix
+        self.matrix = refine_estimate(run, self.first_estimate, self.args.seed) or self.matrix
+
+    def take_refined(self, matrix: CorruptionMatrix) -> None:
+        """What an interrupted run had refined its first estimate, which is in place, to."""
+        self.first_estimate, self.matrix = self.matrix or matrix, matrix
 
     def _count_pairs(self, run: Between) -> ConfusionAccumulator:
         true = torch.from_numpy(run.item_labels("trusted"))

@@ -61,6 +61,12 @@ class GLCConfig(TrainingArguments):
         base_rate_weight (`float`, *optional*):
             λ of that correction: how much the first estimate is held on to. By default ‖b‖² of the true base rates b,
             which meets the observed frequencies half-way.
+        refine_matrix (`bool`, *optional*, defaults to `True`):
+            `glc`: after a third and two thirds of the last stage's steps, replace the matrix by the one that explains
+            the untrusted labels best, given what the model says about the true ones by then and the first estimate.
+            Few trusted rows leave the first estimate far off; this one comes from all labels. It takes a forward pass
+            over some thousand rows each time. `False` keeps the first estimate, as the paper does. A given matrix is
+            never changed, and on a stream the first estimate stays.
         estimator (`str`, *optional*, defaults to `"gold"`):
             `"gold"` as in the paper, or `"paired"`: where the trusted rows also carry the label that the noisy source
             gave them, the matrix is counted directly and no first stage is needed.
@@ -128,6 +134,10 @@ class GLCConfig(TrainingArguments):
     base_rate_weight: float | None = field(
         default=None,
         metadata={"help": "λ of the base-rate correction; by default the squared norm of the base rates."},
+    )
+    refine_matrix: bool = field(
+        default=True,
+        metadata={"help": "Let the last stage improve the matrix by the untrusted labels; False is the paper's way."},
     )
     estimator: str = field(
         default="gold",

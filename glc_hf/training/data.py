@@ -30,6 +30,8 @@ class TrainingData(Protocol):
     """What the stages ask of the training set."""
 
     label_column: str
+    # Whether rows and items can be asked for by number.
+    numbered: bool
 
     def check(self, method: Method) -> None:
         """Raises if the method can't work with these rows."""
@@ -45,6 +47,10 @@ class TrainingData(Protocol):
 
     def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Each label's number among all that are not -100, for a batch of rows."""
+        ...
+
+    def numbers_of(self, items: Items) -> np.ndarray:
+        """The numbers of such items, ascending."""
         ...
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
@@ -75,6 +81,8 @@ def training_data(
 
 class MapData:
     """A `datasets.Dataset`: row numbers over the user's own dataset."""
+
+    numbered = True
 
     def __init__(
         self,
@@ -134,6 +142,10 @@ class MapData:
         """See [`TrainingData`]."""
         return self.rows.item_numbers(rows, labels)
 
+    def numbers_of(self, items: Items) -> np.ndarray:
+        """See [`TrainingData`]."""
+        return self.rows.numbers_of(items)
+
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """See [`TrainingData`]."""
         return self.rows.item_labels(items, column)
@@ -145,6 +157,8 @@ class MapData:
 
 class StreamData:
     """An `IterableDataset`: filtered on the fly by the flag that each example carries."""
+
+    numbered = False
 
     def __init__(self, dataset: Any, args: GLCConfig) -> None:
         self.dataset = dataset
@@ -188,6 +202,10 @@ class StreamData:
         return self._filtered(items)
 
     def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """See [`TrainingData`]."""
+        raise ValueError("the items of a stream have no numbers.")
+
+    def numbers_of(self, items: Items) -> np.ndarray:
         """See [`TrainingData`]."""
         raise ValueError("the items of a stream have no numbers.")
 

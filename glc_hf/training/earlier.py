@@ -73,6 +73,8 @@ class EarlierStages:
             history = []
         if history is None:
             return False
+        if checkpoint is not None and (Path(checkpoint) / MATRIX_FILE).exists():
+            self.method.take_refined(CorruptionMatrix.from_pretrained(checkpoint))
         self.history = history
         stages = self.method.earlier_stages()
         if checkpoint is None and stages and self.method.last_stage().start == "previous":

@@ -126,6 +126,10 @@ class BetweenStages:
 
         return [value] if self.accelerator.num_processes == 1 else gather_object([value])
 
+    def item_numbers(self, items: Items) -> np.ndarray:
+        """See [`glc_hf.methods.between.Between.item_numbers`]."""
+        return self.data.numbers_of(items)
+
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """See [`glc_hf.methods.between.Between.item_labels`]."""
         return self.data.item_labels(items, column)

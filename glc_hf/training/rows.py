@@ -97,6 +97,10 @@ class LabelledRows:
             return first
         return first.unsqueeze(1) + ((labels != IGNORED).cumsum(dim=1) - 1).clamp(min=0).cpu()
 
+    def numbers_of(self, items: Items) -> np.ndarray:
+        """The numbers of those items, ascending."""
+        return np.flatnonzero(self._chosen(items)[self._counted])
+
     def rows_of_items(self, numbers: np.ndarray) -> np.ndarray:
         """The rows that hold the items of these numbers, ascending, each once."""
         return np.unique(np.searchsorted(self._first_item, numbers, side="right") - 1)

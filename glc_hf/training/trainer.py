@@ -34,6 +34,7 @@ from glc_hf.training.earlier import EarlierStages, FinishedStage
 from glc_hf.training.freeze import freeze_parameters
 from glc_hf.training.held_out import evaluation_sets, trusted_rows_to_evaluate
 from glc_hf.training.labels import label_names_of
+from glc_hf.training.refinement import Refinement
 from glc_hf.training.runs import (
     ResumePoint,
     RunFolder,
@@ -126,6 +127,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
             self._make_method().prepare_model(self.model)
         self.add_callback(_StageHistory(self))
+        self.add_callback(Refinement(self))
         self.model_card = ModelCardCallback(self)
         self.add_callback(self.model_card)
 

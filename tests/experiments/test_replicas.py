@@ -51,12 +51,12 @@ def _alone(preset: SmallPreset, method: str, strength: float, folder: Path) -> t
 def test_each_replica_is_the_cell_trained_alone(preset: SmallPreset, tmp_path: Path) -> None:
     methods = METHODS if preset.name == "small_images" else ["no_correction", "glc", "distillation", "forward"]
     for result in _curve(preset, tmp_path).run(methods):
-        for replica in (1, 2):
+        for replica in (1, 2) if result.method == "glc" else (2,):
             trainer, error = _alone(preset, result.method, STRENGTHS[replica], tmp_path)
             found, expected = result.states[replica], trainer.model.state_dict()
             start = preset.make_model(preset.prepare(), SEED).state_dict()
             for name, values in found.items():
-                torch.testing.assert_close(values, expected[name], rtol=1e-5, atol=1e-5, msg=lambda text: f"{result.method} {name}: {text}")  # noqa: B023, E501
+                assert torch.allclose(values, expected[name], rtol=1e-5, atol=1e-5), (result.method, name)
                 assert not torch.allclose(values, start[name], atol=1e-3)
             assert result.errors[replica] == pytest.approx(error)
             if trainer.corruption_matrix is not None:

@@ -56,7 +56,9 @@ def test_every_cell_is_one_line(tmp_path: Path) -> None:
     assert len(cells) == len(rows)
     assert all(row["preset"] == "small_images" and row["seed"] == 0 and row["trusted"] == 0.2 for row in rows)
     assert all(0.0 <= row["error"] <= 100.0 for row in rows)
-    wrong = {row["strength"]: row["error"] for row in rows if row["method"] == "no_correction" and row["noise"] == "flip"}
+    wrong = {
+        row["strength"]: row["error"] for row in rows if row["method"] == "no_correction" and row["noise"] == "flip"
+    }
     assert wrong[1.0] > wrong[0.0] + 30
     assert all((row["matrix_distance"] is None) == (row["method"] != "glc") for row in rows)
 

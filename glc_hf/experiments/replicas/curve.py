@@ -184,9 +184,7 @@ class _ReplicaRun:
         self.num_labels = curve.num_labels
         self.label_names = curve.data.label_names
 
-    def infer(
-        self, stage: int, items: Items, part: Part = "all", only: Tensor | None = None
-    ) -> Iterator[Inferred]:
+    def infer(self, stage: int, items: Items, part: Part = "all", only: Tensor | None = None) -> Iterator[Inferred]:
         """See [`Between`]."""
         chosen = self.rows.rows_with(items)
         if part != "all":

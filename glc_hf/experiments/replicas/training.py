@@ -38,8 +38,7 @@ def batches(rows: np.ndarray, args: GLCConfig, min_updates: int) -> tuple[int, I
         sampler, left = SeedableRandomSampler(range(len(rows)), data_seed=args.seed), updates
         while left > 0:
             order = numbers[torch.tensor(list(sampler))]
-            for batch in order.split(size)[:left]:
-                yield batch
+            yield from order.split(size)[:left]
             left -= per_epoch
 
     return updates, draw()
