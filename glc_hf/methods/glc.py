@@ -64,8 +64,9 @@ class GoldLossCorrection(MatrixMethod):
         self.matrix = finish_matrix(run, self.args, *estimate.compute())
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
-        """See [`refinement_steps`]; a given matrix is used as it is."""
-        return refinement_steps(total) if self.args.refine_matrix and self.given_matrix is None else ()
+        """See [`refinement_steps`]; a matrix that was given or counted is used as it is."""
+        estimated = self.given_matrix is None and self.args.estimator == "gold"
+        return refinement_steps(total) if self.args.refine_matrix and estimated else ()
 
     def refine(self, run: Between) -> None:
         """Puts a better Ĉ in place of the one that is there."""

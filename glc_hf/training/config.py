@@ -65,8 +65,8 @@ class GLCConfig(TrainingArguments):
             `glc`: after a third and two thirds of the last stage's steps, replace the matrix by the one that explains
             the untrusted labels best, given what the model says about the true ones by then and the first estimate.
             Few trusted rows leave the first estimate far off; this one comes from all labels. It takes a forward pass
-            over some thousand rows each time. `False` keeps the first estimate, as the paper does. A given matrix is
-            never changed, and on a stream the first estimate stays.
+            over some thousand rows each time. `False` keeps the first estimate, as the paper does. A given or
+            counted matrix is never changed, and on a stream the first estimate stays.
         estimator (`str`, *optional*, defaults to `"gold"`):
             `"gold"` as in the paper, or `"paired"`: where the trusted rows also carry the label that the noisy source
             gave them, the matrix is counted directly and no first stage is needed.

