@@ -5,7 +5,8 @@ An image classifier from noisy labels and a few trusted ones, with a network of 
 On datasets of the Hub, 60 % of whose labels are flipped here on purpose while 5 % of the rows stay trusted:
 
     python examples/image_classification.py --dataset uoft-cs/cifar10 --image_column img \
-        --model timm/resnet18.a1_in1k --output_dir cifar10-resnet --num_train_epochs 5 --per_device_train_batch_size 64 --learning_rate 1e-3
+        --model timm/resnet18.a1_in1k --output_dir cifar10-resnet --num_train_epochs 5 \
+        --per_device_train_batch_size 64 --learning_rate 1e-3
     python examples/image_classification.py --dataset ylecun/mnist --model google/vit-base-patch16-224-in21k \
         --output_dir mnist-vit --num_train_epochs 1 --per_device_train_batch_size 32 --learning_rate 5e-5
 
