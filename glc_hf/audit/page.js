@@ -40,7 +40,7 @@ function drawHeat() {
       button.type = "button";
       button.title = `${nameOf(i)} is labelled ${nameOf(j)} in ${percent(value)}`;
       button.style.background = `rgba(var(--heat), ${value.toFixed(3)})`;
-      if (value > 0.55) button.style.color = "var(--ground)";
+      if (value > 0.55) button.style.color = "#fff";
       button.addEventListener("click", () => {
         byId("suggested").value = i;
         byId("given").value = j;

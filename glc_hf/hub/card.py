@@ -87,7 +87,7 @@ def metadata_of(facts: dict[str, Any]) -> ModelCardData:
     results = [
         EvalResult(
             task_type=facts["task"] or "other",
-            dataset_type=dataset["name"] if dataset.get("on_hub") else "private",
+            dataset_type=dataset["name"] if dataset.get("on_hub") else _slug(dataset.get("name") or "local"),
             dataset_name=dataset.get("name") or "rows of the run",
             dataset_split=dataset.get("eval_split"),
             metric_type=name,
@@ -108,6 +108,11 @@ def metadata_of(facts: dict[str, Any]) -> ModelCardData:
         model_name=facts["model_name"],
         eval_results=results or None,
     )
+
+
+def _slug(name: str) -> str:
+    """A name as the Hub writes identifiers, for a dataset that is not on it."""
+    return re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip("-") or "local"
 
 
 def _template_text() -> str:

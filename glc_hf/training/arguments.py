@@ -23,6 +23,19 @@ _LOCAL = {
 }  # fmt: skip
 
 
+class NothingToPickle:
+    """Arguments to work with that leave nothing of themselves in a pickle."""
+
+    def __init__(self, args: GLCConfig) -> None:
+        self._args = args
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._args, name)
+
+    def __reduce__(self) -> tuple:
+        return dict, ()
+
+
 def arguments_that_differ(args: GLCConfig) -> dict[str, Any]:
     """Every argument whose value is not the default, in the order of the class, ready for JSON."""
     differing = {}

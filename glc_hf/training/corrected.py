@@ -14,7 +14,7 @@ from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from glc_hf.methods.base import IGNORED, Batch, Items, plain_cross_entropy
-from glc_hf.training.arguments import write_arguments
+from glc_hf.training.arguments import NothingToPickle, write_arguments
 from glc_hf.training.checkpoints import CheckpointedTrainer
 from glc_hf.training.collator import FlagCollator
 from glc_hf.training.held_out import TRUSTED_SET
@@ -241,7 +241,13 @@ class CorrectedTrainer(CheckpointedTrainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """As `Trainer`, with the arguments as redacted JSON in place of a pickle; in checkpoints, the run's record."""
-        super()._save(output_dir, state_dict)
+        args = self.args
+        try:
+            # `Trainer` pickles them here: what a crash right after it would leave behind holds nothing.
+            self.args = NothingToPickle(args)
+            super()._save(output_dir, state_dict)
+        finally:
+            self.args = args
         if self.args.should_save:
             folder = output_dir if output_dir is not None else self.args.output_dir
             write_arguments(folder, self.args)

@@ -43,6 +43,9 @@ def test_methods_are_compared_in_one_table_and_share_their_first_stage(
     for method in methods:
         AutoModelForSequenceClassification.from_pretrained(output / method)
         assert results_in(output / method)["method"] == method
+        card = (output / method / "README.md").read_text(encoding="utf-8")
+        assert f"| `{method}` (this model) |" in card
+        assert all(f"| `{other}`" in card for other in methods)
     assert not (output / "no_correction" / "corruption_matrix.json").exists()
     assert (output / "glc" / "corruption_matrix.json").exists()
 

@@ -46,7 +46,7 @@ def on_hub(hub: LocalHub, tmp_path: Path) -> Callable[..., subprocess.CompletedP
         if token is not None:
             environment["HF_TOKEN"] = token
         return subprocess.run(
-            [str(word) for word in words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+            [str(word) for word in words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=420
         )
 
     return run

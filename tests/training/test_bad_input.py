@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from accelerate.utils import DistributedType
 from datasets import DatasetDict, Value
 from transformers import Trainer, TrainingArguments
 
 from glc_hf import CorruptionMatrix, GLCTrainer, mark_trusted
+from glc_hf.training.checks import check_devices
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
 
@@ -118,6 +121,27 @@ def test_label_smoothing(tmp_path):
 def test_data_parallel(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 2))
     _refused(tmp_path, r"DataParallel.*accelerate launch")
+
+
+@pytest.mark.parametrize(
+    ("kind", "plugin", "fsdp", "match"),
+    [
+        (DistributedType.DEEPSPEED, None, None, r"DeepSpeed is not supported.*FSDP2"),
+        (DistributedType.FSDP, SimpleNamespace(fsdp_version=1), True, r"version 1 is not supported.*'version': 2"),
+        (DistributedType.MULTI_CPU, None, True, r"no parameters out on the CPU"),
+    ],
+)
+def test_ways_to_share_a_model_out_that_the_stages_can_not_follow(kind, plugin, fsdp, match):
+    accelerator = SimpleNamespace(distributed_type=kind, state=SimpleNamespace(fsdp_plugin=plugin))
+    with pytest.raises(ValueError, match=match):
+        check_devices(SimpleNamespace(n_gpu=1, fsdp=fsdp), accelerator)
+
+
+def test_fsdp_in_its_second_version_is_welcome():
+    state = SimpleNamespace(fsdp_plugin=SimpleNamespace(fsdp_version=2))
+    check_devices(
+        SimpleNamespace(n_gpu=1, fsdp=True), SimpleNamespace(distributed_type=DistributedType.FSDP, state=state)
+    )
 
 
 def test_plain_training_arguments(tmp_path):

@@ -30,33 +30,6 @@ def test_the_training_loss_is_the_paper_s_formula(tmp_path):
     assert trainer.train().training_loss == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("method", ["glc", "no_correction"])
-def test_gradient_accumulation_changes_neither_loss_nor_weights(tmp_path, method):
-    data = noisy_text_rows(rows=64, trusted=0.25)
-    # Trusted rows unevenly spread: all of them at the front of a sequential order.
-    order = np.argsort(~np.array(data["trusted"]), kind="stable")
-    data = data.select(order)
-    outcomes = []
-    for batch, accumulation in ((8, 1), (4, 2), (1, 8)):
-        settings = config(
-            tmp_path,
-            method=method,
-            max_steps=6,
-            per_device_train_batch_size=batch,
-            gradient_accumulation_steps=accumulation,
-            train_sampling_strategy="sequential",
-            learning_rate=1e-3,
-        )
-        trainer = GLCTrainer(bert(), settings, train_dataset=data)
-        losses = trainer.train().metrics
-        outcomes.append((losses["train_loss"], losses.get("stage1_train_loss", 0.0), weights(trainer.model)))
-    for loss, first_loss, found in outcomes[1:]:
-        assert loss == pytest.approx(outcomes[0][0], abs=1e-6)
-        assert first_loss == pytest.approx(outcomes[0][1], abs=1e-6)
-        for name, value in found.items():
-            torch.testing.assert_close(value, outcomes[0][2][name], atol=1e-6, rtol=0, msg=name)
-
-
 def test_the_model_never_sees_flags_labels_or_row_numbers(tmp_path):
     model = bert()
     seen: set[str] = set()

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from transformers import (
     AutoModelForImageClassification,
+    BertForSequenceClassification,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     ViTConfig,
@@ -16,7 +19,16 @@ from transformers import (
 )
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from tests.training.tiny import VOCABULARY, bert, config, noisy_text_rows, same_weights, text_rows, weights
+from tests.training.tiny import (
+    VOCABULARY,
+    bert,
+    bert_config,
+    config,
+    noisy_text_rows,
+    same_weights,
+    text_rows,
+    weights,
+)
 
 
 def pixels(rows: int = 48, size: int = 16, channels: int = 3) -> Dataset:
@@ -116,3 +128,42 @@ def test_gradient_checkpointing_gives_the_same_weights(tmp_path):
 
 def test_a_model_that_returns_tuples(tmp_path):
     _trained(bert(return_dict=False), noisy_text_rows(), tmp_path)
+
+
+def test_a_compiled_model_trains_the_same_weights_and_is_saved_plain(tmp_path):
+    found = []
+    for compiled in (False, True):
+        # The compiler's front end alone: its code generator takes a minute for a model of this size, too.
+        settings = config(tmp_path, torch_compile=compiled, torch_compile_backend="aot_eager" if compiled else None)
+        trainer = GLCTrainer(bert(), settings, train_dataset=noisy_text_rows(), eval_dataset=text_rows(30))
+        assert "stage1_eval_accuracy" in trainer.train().metrics
+        trainer.save_model()
+        found.append(weights(BertForSequenceClassification.from_pretrained(tmp_path)))
+        assert same_weights(found[-1], weights(trainer.model))
+    torch.compiler.reset()
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=0, msg=name)
+
+
+def test_a_batch_size_that_does_not_fit_is_halved_in_both_stages(tmp_path):
+    class Small(BertForSequenceClassification):
+        """Has memory for eight rows."""
+
+        seen: ClassVar[list[int]] = []
+
+        def forward(self, input_ids=None, **kwargs):
+            if self.training:
+                if len(input_ids) > 8:
+                    raise RuntimeError("CUDA out of memory. Tried to allocate")
+                self.seen.append(len(input_ids))
+            return super().forward(input_ids, **kwargs)
+
+    model = Small(bert_config())
+    start = weights(model)
+    settings = config(tmp_path, auto_find_batch_size=True, max_steps=3)
+    trainer = GLCTrainer(model, settings, train_dataset=noisy_text_rows())
+    output = trainer.train()
+    assert output.global_step == 3
+    assert Small.seen == [8] * 6
+    assert trainer.corruption_matrix is not None
+    assert not same_weights(start, weights(trainer.model))

@@ -8,6 +8,8 @@ import pytest
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
+from glc_hf.training.checkpoints import CheckpointedTrainer
+from glc_hf.training.earlier import EarlierStages
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, weights
 
 
@@ -27,10 +29,10 @@ class CrashAt(TrainerCallback):
             raise Crash
 
 
-def _trainer(folder, callbacks=(), data=None, **settings):
+def _trainer(folder, callbacks=(), data=None, classes=3, **settings):
     arguments = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6, **settings}
     # Dropout on: the random state has to come back as well.
-    model = bert(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+    model = bert(classes, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
     return GLCTrainer(
         model,
         config(folder, **arguments),
@@ -99,6 +101,8 @@ def test_a_checkpoint_cut_short_falls_back_to_the_one_before(tmp_path, undisturb
         ({"seed": 1}, "the seed was 42 and is now 1"),
         ({"method": "confusion_matrix"}, "the method was 'glc' and is now 'confusion_matrix'"),
         ({"data": "other"}, "the training data"),
+        ({"trusted_eval_fraction": 0.25}, "the training data"),
+        ({"classes": 4}, "the number of classes was 3 and is now 4"),
     ],
 )
 def test_another_run_s_checkpoint_is_refused_with_what_differs(tmp_path, change, match):
@@ -140,3 +144,64 @@ def test_a_renamed_checkpoint_is_resumed_and_what_is_none_is_named(tmp_path, und
     assert same_weights(weights(trainer.model), undisturbed[0])
     with pytest.raises(FileNotFoundError, match="no checkpoint at"):
         _trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path))
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_a_checkpoint_cut_short_never_mixes_with_an_earlier_run_s_of_the_same_step(tmp_path, undisturbed, stage):
+    """The first run's optimizer and random state lie under the name that the second one's checkpoint takes."""
+    _trainer(tmp_path, learning_rate=1e-4).train()
+    checkpoint = tmp_path / ("stage1" if stage == 1 else "") / "checkpoint-2"
+
+    class CutShort(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            # Dies when the weights and the record of the run are written, and nothing else.
+            if (stage, state.global_step) == (1 if args.output_dir.endswith("stage1") else 2, 2):
+                patch.setattr(CheckpointedTrainer, "_save_optimizer_and_scheduler", _crash)
+
+    patch = pytest.MonkeyPatch()
+    with pytest.raises(Crash):
+        _trainer(tmp_path, [CutShort()]).train()
+    patch.undo()
+    assert (checkpoint / "model.safetensors").exists()
+    assert not (checkpoint / "optimizer.pt").exists()
+    trainer = _trainer(tmp_path)
+    trainer.train(resume_from_checkpoint=True)
+    assert same_weights(weights(trainer.model), undisturbed[0])
+
+
+def test_a_finished_run_makes_no_step_more_when_it_is_resumed(tmp_path, undisturbed):
+    _trainer(tmp_path).train()
+    trainer = _trainer(tmp_path, [CrashAt(2, 7)])  # 6 steps are half an epoch
+    assert trainer.train(resume_from_checkpoint=True).global_step == 6
+    assert same_weights(weights(trainer.model), undisturbed[0])
+
+
+def test_a_stage_that_was_complete_is_not_trained_again_and_keeps_its_logs(tmp_path, undisturbed, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(EarlierStages, "_estimate", _crash)
+        with pytest.raises(Crash):
+            _trainer(tmp_path).train()
+    shutil.rmtree(tmp_path / "stage1")
+    trainer = _trainer(tmp_path, [CrashAt(1, 1)])
+    output = trainer.train(resume_from_checkpoint=True)
+    assert "stage1_train_loss" in output.metrics
+    assert same_weights(weights(trainer.model), undisturbed[0])
+
+
+def test_a_run_that_goes_on_elsewhere_keeps_what_it_needs_there(tmp_path, undisturbed):
+    with pytest.raises(Crash):
+        _trainer(tmp_path / "first", [CrashAt(1, 5)]).train()
+    before = sorted(path.name for path in (tmp_path / "first").rglob("*"))
+    with pytest.raises(Crash):
+        _trainer(tmp_path / "second", [CrashAt(2, 3)]).train(str(tmp_path / "first" / "stage1" / "checkpoint-4"))
+    assert sorted(path.name for path in (tmp_path / "first").rglob("*")) == before
+    shutil.rmtree(tmp_path / "first")
+    trainer = _trainer(tmp_path / "second")
+    for parameter in trainer.model.parameters():
+        parameter.data.add_(1.0)
+    trainer.train(resume_from_checkpoint=True)
+    assert same_weights(weights(trainer.model), undisturbed[0])
+
+
+def _crash(*args):
+    raise Crash
