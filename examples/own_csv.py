@@ -88,19 +88,22 @@ def main() -> None:
 
 
 def tiny_example(args: GLCConfig) -> tuple[str, str]:
-    """A CSV in which every third unchecked label is wrong, and a folder with a tokenizer and a very small network."""
+    """A CSV in which a third of the unchecked labels is wrong, and a folder with a tokenizer and a tiny network."""
+    import random
+
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = {"good": ["great", "lovely", "fine"], "bad": ["awful", "poor", "dull"]}
     path, folder = Path(args.output_dir) / "reviews.csv", Path(args.output_dir) / "tiny-network"
+    draw = random.Random(args.seed)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text", "label", "trusted"])
         for row in range(300):
             label, other = ("good", "bad") if row % 2 else ("bad", "good")
             trusted = row % 10 < 2
-            given = other if not trusted and row % 3 == 0 else label
-            writer.writerow([f"a {words[label][row % 3]} film number {row}", given, "true" if trusted else "false"])
+            given = other if not trusted and draw.random() < 1 / 3 else label
+            writer.writerow([f"a {draw.choice(words[label])} film number {row}", given, str(trusted).lower()])
     known = ["[PAD]", "[UNK]", "a", "film", "number", *words["good"], *words["bad"]]
     tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(known)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -26,13 +26,14 @@ def set_up_messages(quiet: bool, main_process: bool = True) -> None:
     library.setLevel(logging.INFO if main_process else logging.ERROR)
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     warnings.filterwarnings("ignore", message=".*pin_memory.*")  # said at each epoch on machines without a GPU
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()  # a bar for each file of weights would break into the stage's own
     if quiet:
         import datasets
         from huggingface_hub.utils import disable_progress_bars
-        from transformers.utils import logging as transformers_logging
 
         datasets.disable_progress_bars()
-        transformers_logging.disable_progress_bar()
         disable_progress_bars()
 
 

@@ -66,8 +66,9 @@ def test_tokens(run) -> None:
 def test_own_csv(run, tmp_path: Path) -> None:
     out = run("own_csv.py", *COMMON)
     found, total = re.search(r"(\d+) of (\d+) labels look wrong", out).groups()
-    wrong = sum(row % 3 == 0 and row % 10 >= 2 for row in range(300))
-    assert (abs(int(found) - wrong) <= 8, total) == (True, "300")
+    lines = (tmp_path / "out" / "reviews.csv").read_text().splitlines()[1:]
+    wrong = sum(bool(re.search("great|lovely|fine", line)) != (",good," in line) for line in lines)
+    assert (int(found), total) == (pytest.approx(wrong, abs=5), "300")
     first = (tmp_path / "out" / "labels_to_check.csv").read_text().splitlines()
     assert first[0] == "text,given_label,suggested_label,p_wrong"
 
