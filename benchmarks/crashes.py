@@ -105,7 +105,7 @@ def train(folder: Path, way: str, processes: int, data: Dataset) -> None:
     trainer.train(resume_from_checkpoint=True)
     if trainer.is_world_process_zero():
         weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-        matrix = torch.tensor(trainer.corruption_matrix.probs)
+        matrix = torch.tensor(trainer.corruption_matrix.probs).contiguous()
         safetensors.torch.save_file({**weights, "corruption matrix": matrix}, folder / "scratch")
         os.replace(folder / "scratch", folder / "weights.safetensors")
 

@@ -25,7 +25,7 @@ def train_once(folder: Path, workers: int, seed: int = 42) -> dict[str, torch.Te
     trainer = GLCTrainer(model, settings, train_dataset=noisy_text_rows())
     trainer.train()
     weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    return {**weights, "corruption matrix": torch.tensor(trainer.corruption_matrix.probs)}
+    return {**weights, "corruption matrix": torch.tensor(trainer.corruption_matrix.probs).contiguous()}
 
 
 def _equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
