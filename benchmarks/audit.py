@@ -90,7 +90,7 @@ def summary() -> str:
         entries = [entry for entry in results if entry["task"] == task]
         wrong = statistics.mean(entry["wrong"] / entry["rows"] for entry in entries)
         means = [statistics.mean(entry["average_precision"][name] for entry in entries) for name in names]
-        figures = " | ".join(f"{value:.4f}" for value in means)
+        figures = " | ".join(f"{value:.5f}" for value in means)
         lines.append(f"| {task} | {len(entries)} | {wrong:.0%} | {figures} |")
     return "\n".join(lines)
 
