@@ -36,7 +36,7 @@ test: lint
 
 long: $(VENV)/.test
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m long
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/crashes.py --runs 48 --output benchmarks/results/crashes.json
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/crashes.py --runs 32 --output benchmarks/results/crashes.json
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/streaming.py --output benchmarks/results/streaming.json
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/many_classes.py --output benchmarks/results/many_classes.json
 

@@ -3,7 +3,7 @@
 Runs that are killed (SIGKILL) at random points, resumed, killed again and resumed to their end: does each end with the
 very weights of a run that nobody disturbed?
 
-    python benchmarks/crashes.py --runs 60 --output benchmarks/results/crashes.json
+    python benchmarks/crashes.py --runs 32 --output benchmarks/results/crashes.json
 
 A tiny BERT with dropout trains both stages of Gold Loss Correction, in one process or in two (gloo). Faults come
 
@@ -307,7 +307,7 @@ def undisturbed(scratch: Path, way: str, processes: int, data: Dataset) -> dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
-    parser.add_argument("--runs", type=int, default=60, help="how many runs to disturb")
+    parser.add_argument("--runs", type=int, default=32, help="how many runs to disturb")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--seed", type=int, default=0)
