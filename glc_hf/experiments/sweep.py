@@ -104,11 +104,19 @@ def _cores() -> int:
 
 
 def _run_here(curves: Sequence[Curve]) -> Iterator[Progress]:
+    import torch
+
+    threads = torch.get_num_threads()
+    # As in a worker: these networks are too small for threads to help, and results must not depend on their number.
+    torch.set_num_threads(1)
     shares: list[float] = []
-    for place, curve in enumerate(curves):
-        for rows in run_curve(curve, shares.append):
-            yield Progress(place, shares[-1] if shares else 0.0, rows)
-        yield Progress(place, 1.0, [])
+    try:
+        for place, curve in enumerate(curves):
+            for rows in run_curve(curve, shares.append):
+                yield Progress(place, shares[-1] if shares else 0.0, rows)
+            yield Progress(place, 1.0, [])
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _run_in_processes(curves: Sequence[Curve], workers: int) -> Iterator[Progress]:
