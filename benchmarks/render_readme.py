@@ -13,6 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import audit
 import digits
 import trec
 
@@ -22,7 +23,8 @@ README = Path(__file__).parents[1] / "README.md"
 
 def render(text: str) -> str:
     """The README's text with its tables made anew."""
-    for name, table in (("digits", digits.summary()), ("trec", trec.summary())):
+    tables = {"digits": digits.summary(), "trec": trec.summary(), "audit": audit.summary()}
+    for name, table in tables.items():
         text, found = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
             lambda match, table=table: match[1] + table + "\n" + match[2],

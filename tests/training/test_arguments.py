@@ -64,7 +64,7 @@ def test_what_is_saved_holds_no_token_no_user_no_path_and_no_pickle(tmp_path, mo
         if any(part.startswith("checkpoint-") for part in file.parts) and file.name in OF_CHECKPOINTS:
             names.discard(file.name)
         else:
-            assert file.suffix in (".json", ".safetensors"), file
+            assert file.suffix in (".json", ".safetensors", ".md", ".png"), file
         content = file.read_bytes()
         for secret in ("hf_secret", "hf_from_the_environment", "a-name-of-a-user", str(tmp_path), str(Path.home())):
             assert secret.encode() not in content, (file, secret)
