@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import audit
 import digits
 import trec
+import trusted_rows
 
 
 README = Path(__file__).parents[1] / "README.md"
@@ -23,7 +24,12 @@ README = Path(__file__).parents[1] / "README.md"
 
 def render(text: str) -> str:
     """The README's text with its tables made anew."""
-    tables = {"digits": digits.summary(), "trec": trec.summary(), "audit": audit.summary()}
+    tables = {
+        "digits": digits.summary(),
+        "trec": trec.summary(),
+        "audit": audit.summary(),
+        "trusted_rows": trusted_rows.summary(),
+    }
     for name, table in tables.items():
         text, found = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
