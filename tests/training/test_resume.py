@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from pathlib import Path
 
 import pytest
 from transformers import TrainerCallback
@@ -164,6 +165,20 @@ def test_a_checkpoint_cut_short_never_mixes_with_an_earlier_run_s_of_the_same_st
     patch.undo()
     assert (checkpoint / "model.safetensors").exists()
     assert not (checkpoint / "optimizer.pt").exists()
+    trainer = _trainer(tmp_path)
+    trainer.train(resume_from_checkpoint=True)
+    assert same_weights(weights(trainer.model), undisturbed[0])
+
+
+def test_a_start_cut_short_does_not_take_over_what_the_earlier_run_kept(tmp_path, undisturbed, monkeypatch):
+    """The second run dies when the folder is its own by name, and the first one's weights still lie there."""
+    with pytest.raises(Crash):
+        _trainer(tmp_path, [CrashAt(2, 1)], learning_rate=1e-4).train()
+    assert (tmp_path / "_run_state" / "stage1.safetensors").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", _crash)
+        with pytest.raises(Crash):
+            _trainer(tmp_path).train()
     trainer = _trainer(tmp_path)
     trainer.train(resume_from_checkpoint=True)
     assert same_weights(weights(trainer.model), undisturbed[0])
