@@ -220,6 +220,8 @@ def _comparison(facts: dict[str, Any]) -> list[dict[str, Any]]:
 def _usage(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> str:
     name = facts.get("hub_model_id") or facts["model_name"]
     lines = ["```python"]
+    if facts.get("needs"):
+        lines += [f"import {facts['needs']}  # makes the network known to transformers"]
     if facts["task"] is not None:
         lines += ["from transformers import pipeline", "", f'classifier = pipeline("{facts["task"]}", model="{name}")']
     if matrix is not None:

@@ -50,6 +50,7 @@ def gather_facts(trainer: GLCTrainer, finished_at: int | None = None) -> dict[st
         "format_version": _FORMAT_VERSION,
         "model_name": Path(args.output_dir).resolve().name,
         "task": task_of(model),
+        "needs": "glc_hf.backbones" if type(model).__module__.startswith("glc_hf.backbones") else None,
         "library": "peft" if hasattr(model, "peft_config") else "transformers",
         "method": args.method,
         "num_labels": trainer.num_labels,

@@ -84,7 +84,13 @@ def task_of(model: Any) -> str | None:
         known = {name for value in classes.values() for name in ([value] if isinstance(value, str) else value)}
         if names & known:
             return task
-    return None
+    # Classes registered by others, the networks of `glc_hf.backbones` among them, are named in the same way.
+    endings = {
+        "ForSequenceClassification": "text-classification",
+        "ForTokenClassification": "token-classification",
+        "ForImageClassification": "image-classification",
+    }
+    return next((task for ending, task in endings.items() if any(name.endswith(ending) for name in names)), None)
 
 
 def _license_in(folder: Path) -> str | None:

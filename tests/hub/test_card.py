@@ -313,3 +313,20 @@ def test_the_committed_cards_are_as_the_template_makes_them() -> None:
         assert f"({path.stem}.png)" in card.text
         assert path.with_suffix(".png").is_file()
         assert "/home/" not in card.content
+
+
+def test_a_network_of_the_paper_has_its_task_and_the_import_it_needs(tmp_path: Path) -> None:
+    from glc_hf.experiments.cells import arguments, make_trainer, noisy_rows
+    from tests.experiments.small_preset import SmallTexts
+
+    preset = SmallTexts()
+    data = preset.prepare()
+    rows = noisy_rows(preset, data, "flip", 0.2, 0.5, 0)
+    args = arguments(preset, "no_correction", 0, str(tmp_path), max_steps=1)
+    trainer = make_trainer(preset, data, rows, args, preset.make_model(data, 0))
+    trainer.train()
+    trainer.save_model()
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "pipeline_tag: text-classification" in card
+    assert "import glc_hf.backbones" in card
+    assert card.index("import glc_hf.backbones") < card.index('pipeline("text-classification"')
