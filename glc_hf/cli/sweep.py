@@ -101,8 +101,8 @@ def curves(options: argparse.Namespace) -> tuple[list[Curve], str | None]:
             matrices=options.matrices,
         )
         for seed in options.seeds
-        for trusted in (options.trusted or preset.trusted)
         for noise in noises
+        for trusted in (options.trusted or preset.trusted_with(noise))
     ]
     return made, reduced
 

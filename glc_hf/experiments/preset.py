@@ -146,6 +146,10 @@ class Preset:
             "max_grad_norm": 0.0,
         }
 
+    def trusted_with(self, noise: str) -> tuple[float, ...]:
+        """The fractions of the tables for a kind of noise: labels of a weak classifier may have their own."""
+        return getattr(self, "weak_trusted", self.trusted) if noise == "weak" else self.trusted
+
     @property
     def prepared_label_column(self) -> str:
         """The name that [`PreparedData`] has for the labels."""

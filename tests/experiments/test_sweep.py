@@ -207,3 +207,30 @@ def test_methods_that_can_t_be_stacked_run_cell_by_cell(tmp_path: Path) -> None:
     curve = Curve("small_images", "flip", 0.2, 0, (0.5,), ("no_correction", "reweight"), epochs=1)
     _sweep([curve], output)
     assert [row["method"] for row in read_results(output)] == ["no_correction", "reweight"]
+
+
+def test_labels_of_a_weak_classifier_have_no_strength_and_fractions_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from glc_hf.cli.sweep import curves, parser
+
+    monkeypatch.setattr(SmallImages, "noises", ("flip", "weak"))
+    monkeypatch.setattr(SmallImages, "weak_trusted", (0.1, 0.3), raising=False)
+    made, reduced = curves(parser().parse_args(["--preset", "small_images", "--output", "unused.jsonl"]))
+    assert reduced is None
+    assert [(curve.noise, curve.trusted, len(curve.strengths)) for curve in made] == [
+        ("flip", 0.2, 11),
+        ("weak", 0.1, 1),
+        ("weak", 0.3, 1),
+    ]
+
+
+def test_a_weak_classifier_labels_a_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SmallImages, "stacks", False)
+    output = tmp_path / "results.jsonl"
+    _sweep([Curve("small_images", "weak", 0.2, 0, (None,), ("no_correction", "glc"))], output)
+    rows = read_results(output)
+    assert [(row["method"], row["strength"], row["matrix_distance"]) for row in rows] == [
+        ("no_correction", None, None),
+        ("glc", None, None),
+    ]
