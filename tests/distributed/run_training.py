@@ -6,6 +6,7 @@ argument. Several cases in one launch, since starting the processes takes longer
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -136,6 +137,9 @@ def main(folder: Path) -> None:
     if int(os.environ.get("RANK", "0")) == 0:
         save_file(tensors, folder / "tensors.safetensors")
         (folder / "found.json").write_text(json.dumps(found))
+    # What wraps a model holds the process group, and is itself held by cycles: a group that is still alive when Python
+    # shuts down may abort the process.
+    gc.collect()
     torch.distributed.destroy_process_group()
 
 
