@@ -89,7 +89,7 @@ class StackedCurve:
         stages: set[Stage | str] = set()
         for name in methods:
             method = get_method(name)(self.make_args(name), self.num_labels, self._given(name, 0))
-            stages |= {*method.earlier_stages(), self._as_earlier(method) or name}
+            stages |= {*method.earlier_stages(), method.plain_last_stage() or name}
         return len(stages)
 
     def _run_method(self, name: str) -> CurveResult:
@@ -102,19 +102,13 @@ class StackedCurve:
         for replica, method in enumerate(methods):
             method.between(_ReplicaRun(self, replica, stages))
         last = methods[0].last_stage()
-        shared = self._as_earlier(methods[0])
+        shared = methods[0].plain_last_stage()
         if shared is not None:
             network = self._train_earlier(shared, args)
         else:
             start = self._trained[stages[-1]] if last.start == "previous" else None
             network = self._train(last, args, last_stage_loss(methods, self.labels, self.trusted), start)
         return self._result(name, network, methods)
-
-    def _as_earlier(self, method: Method) -> Stage | None:
-        """The last stage of a method that is plain training is what another method may have for its first."""
-        last = method.last_stage()
-        plain = type(method).item_losses is Method.item_losses
-        return last if plain and last.start == "initial" else None
 
     def _train_earlier(self, stage: Stage, args: GLCConfig) -> StackedNetwork:
         if stage not in self._trained:
