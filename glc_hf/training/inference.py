@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from glc_hf.training.data import TrainingData
+    from glc_hf.training.probe import ProbeTrainer
     from glc_hf.training.stage import StageTrainer
 
 
@@ -88,6 +89,13 @@ def _infer_batch(
         return Inferred(logits[kept.to(logits.device)].float().cpu(), labels[kept], numbers[kept])
 
 
+def sum_over_processes(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of every process's tensor, on the CPU."""
+    if accelerator.num_processes == 1:
+        return tensor
+    return accelerator.reduce(tensor.to(accelerator.device), reduction="sum").cpu()
+
+
 class BetweenStages:
     """The trained earlier stages and the rows, as [`glc_hf.methods.between.Between`] promises them to a method."""
 
@@ -109,16 +117,22 @@ class BetweenStages:
         self, stage: int, items: Items, part: Part = "all", only: torch.Tensor | None = None
     ) -> Iterator[Inferred]:
         """See [`glc_hf.methods.between.Between.infer`]."""
-        trainer = self.stages[stage]
-        dataset = self.data.for_inference(trainer, items, part, only)
+        trainer, probe = self.stages[stage], self.probe(stage)
+        if probe is not None:
+            yield from probe.infer_items(items, part, only)
+            return
+        dataset = self.data.for_inference(trainer, items, part, only, by_length=True)
         if dataset is not None:
             yield from infer(trainer, dataset, items, only)
 
+    def probe(self, stage: int) -> ProbeTrainer | None:
+        """See [`glc_hf.methods.between.Between.probe`]."""
+        trainer = self.stages[stage]
+        return trainer if hasattr(trainer, "table") else None
+
     def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
         """See [`glc_hf.methods.between.Between.sum_over_processes`]."""
-        if self.accelerator.num_processes == 1:
-            return tensor
-        return self.accelerator.reduce(tensor.to(self.accelerator.device), reduction="sum").cpu()
+        return sum_over_processes(self.accelerator, tensor)
 
     def gather_objects(self, value: Any) -> list[Any]:
         """See [`glc_hf.methods.between.Between.gather_objects`]."""
