@@ -16,6 +16,7 @@ _NUMBERS_AT_ONCE = 2**25  # features or logits in memory at a time
 _PENALTIES = tuple(10 ** (-exponent / 2) for exponent in range(4, 15))  # 1e-2 … 1e-7
 _USUAL_PENALTY = 1e-4
 _MOST_ITERATIONS = 200
+_NUMBERS_REMEMBERED = 2**27  # by the optimizer, of its steps so far; each takes two heads
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:
@@ -151,6 +152,7 @@ class FeatureTable:
         optimizer = torch.optim.LBFGS(
             [parameters],
             max_iter=_MOST_ITERATIONS,
+            history_size=max(5, min(100, _NUMBERS_REMEMBERED // (2 * parameters.numel()))),
             tolerance_grad=1e-6,
             tolerance_change=1e-7,
             line_search_fn="strong_wolfe",
