@@ -1,11 +1,12 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Rows of the corruption matrix for classes of which no trusted row is at hand."""
+"""Rows of the corruption matrix for classes of which no trusted row, or hardly one, is at hand."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 
@@ -55,6 +56,39 @@ def fill_missing_rows(
     else:
         stay = float(probs.diagonal()[counts > 0].mean())
     filled = probs.clone()
-    filled[unseen] = (1 - stay) / max(num_labels - 1, 1)
-    filled[unseen, unseen] = stay
+    filled[unseen] = even_rows(num_labels, stay)[unseen].to(probs)
     return filled
+
+
+def even_rows(num_labels: int, stay: float) -> Tensor:
+    """Every label is right with the probability `stay`, and any other one as often as the next."""
+    rows = torch.full((num_labels, num_labels), (1 - stay) / max(num_labels - 1, 1), dtype=torch.float64)
+    return rows.fill_diagonal_(stay)
+
+
+def enough_rows(counts: Tensor) -> float:
+    """How many trusted rows a class needs to speak for itself: five, or a quarter of the median class's if fewer."""
+    return min(5.0, float(counts.double().quantile(0.5)) / 4)
+
+
+def lean_scarce_rows(probs: Tensor, counts: Tensor) -> Tensor:
+    """
+    A copy of the estimate in which the rows of very rare classes lean on the other classes' rows.
+
+    A class that is rare among the trusted rows is rare among the untrusted ones too, as a rule: stage 1 has hardly
+    learned it, and the mean of its softmax over one or two rows can be far off. With n of the m =
+    [`enough_rows`] rows that a class should have, its own estimate counts n/m, and the rest is a class as noisy as the
+    average one: its diagonal is the mean of the classes with enough rows, and the other entries are even. Where
+    trusted rows are few for all classes alike, nothing changes: their rows are all there is to go by.
+
+    Args:
+        probs (`Tensor` of shape `(K, K)`): The estimate.
+        counts (`Tensor` of shape `(K,)`): Number of trusted rows of each class; rows of classes without any are kept.
+    """
+    enough = enough_rows(counts)
+    scarce = (counts > 0) & (counts < enough)
+    if not scarce.any():
+        return probs
+    own = (counts.double() / enough).unsqueeze(1).to(probs)
+    stay = float(probs.diagonal()[counts >= enough].mean())
+    return torch.where(scarce.unsqueeze(1), own * probs + (1 - own) * even_rows(len(probs), stay).to(probs), probs)

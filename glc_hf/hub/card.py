@@ -18,6 +18,7 @@ from glc_hf.hub.facts import read_facts
 
 CARD_FILE = "README.md"
 PICTURE_FILE = "corruption_matrix.png"
+_STAGE1 = {"probe": "stage 1, a linear probe", "short": "stage 1, shortened"}
 _TEMPLATE = "template.md"
 _TAGS = ("glc_hf", "label-noise", "gold-loss-correction")
 _SHOWN_CONFUSIONS = 3
@@ -187,7 +188,7 @@ def _class_name(facts: dict[str, Any], label: int) -> str:
 def _measured(facts: dict[str, Any]) -> dict[str, Any]:
     evaluation = facts["evaluation"]
     if evaluation is None:
-        return {"measures": [], "has_before": False, "evaluated_on": ""}
+        return {"measures": [], "has_before": False, "stage1": "", "evaluated_on": ""}
     before, after = evaluation["before"], evaluation["after"]
     rows = (facts["rows"] or {}).get("eval_rows")
     counted = f"{rows:,} rows" if rows else "the evaluation rows"
@@ -198,6 +199,7 @@ def _measured(facts: dict[str, Any]) -> dict[str, Any]:
             for name, value in after.items()
         ],
         "has_before": bool(before),
+        "stage1": _STAGE1.get(facts["arguments"].get("stage1"), "stage 1"),
         "evaluated_on": f"On {counted}, against their labels as given{when}.",
     }
 

@@ -39,12 +39,14 @@ class Stage:
             method afterwards.
         start (`str`, *optional*, defaults to `"initial"`): `"initial"` for the initial weights, `"previous"` to go on
             from the stage before.
+        way (`str`, *optional*, defaults to `"full"`): How much is spent on it; `GLCConfig.stage1` for a first stage.
     """
 
     items: Items
     min_updates: int = 0
     held_out: float = 0.0
     start: Literal["initial", "previous"] = "initial"
+    way: Literal["full", "short", "probe"] = "full"
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from glc_hf.correction.linear import FeatureTable
 from glc_hf.methods.base import Items
 
 
@@ -26,6 +27,13 @@ class Inferred(NamedTuple):
     items: torch.Tensor
 
 
+class Probe(Protocol):
+    """A stage that is a linear head on fixed features."""
+
+    table: FeatureTable
+    penalty: float
+
+
 class Between(Protocol):
     """The run as a method sees it between stages. Every process calls the same things in the same order."""
 
@@ -38,6 +46,10 @@ class Between(Protocol):
         """Runs the model of an earlier stage (by its place in `earlier_stages()`) over the rows, in evaluation mode,
         once; each process gets its own share. `part` says which of the rows of that stage: those it was trained on,
         those it held out, or all rows of the dataset whatever the stage saw. `only` picks items by their numbers."""
+        ...
+
+    def probe(self, stage: int) -> Probe | None:
+        """An earlier stage as a linear head on fixed features, if it is one."""
         ...
 
     def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ class ConfusionMatrix(MatrixMethod):
 
     def first_stage(self) -> Stage:
         """The untrusted rows, as in `glc`."""
-        return Stage("untrusted")
+        return Stage("untrusted", way=self.args.stage1)
 
     def between(self, run: Between) -> None:
         """Counts Ĉ."""

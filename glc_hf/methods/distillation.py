@@ -46,7 +46,7 @@ class Distillation(Method):
     def earlier_stages(self) -> list[Stage]:
         """The noisy network, where λ must be found (as in `glc`, so that the two can share it); then the clean one."""
         clean = Stage("trusted", min_updates=self.args.trusted_min_updates, held_out=_HELD_OUT_TO_VALIDATE)
-        return [clean] if self._fixed_weight is not None else [Stage("untrusted"), clean]
+        return [clean] if self._fixed_weight is not None else [Stage("untrusted", way=self.args.stage1), clean]
 
     def between(self, run: Between) -> None:
         """Soft targets for every untrusted item, and λ."""

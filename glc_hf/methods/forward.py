@@ -32,7 +32,7 @@ class Forward(MatrixMethod):
 
     def first_stage(self) -> Stage:
         """All rows."""
-        return Stage("all")
+        return Stage("all", way=self.args.stage1)
 
     def between(self, run: Between) -> None:
         """Finds each class's example in one pass, and reads its probabilities in a second over these few."""

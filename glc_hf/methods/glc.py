@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
+from glc_hf.correction.missing import lean_scarce_rows
 from glc_hf.methods.base import Stage, register
 from glc_hf.methods.estimation import accumulate_trusted, finish_matrix, fit_temperature
 from glc_hf.methods.matrix_method import MatrixMethod
-from glc_hf.methods.refinement import refine_estimate, refinement_steps
+from glc_hf.methods.refinement import refine_estimate, refine_on_features, refinement_steps
 
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class GoldLossCorrection(MatrixMethod):
 
     With `calibrate`, stage 1 is first calibrated on rows held out of it; with `match_base_rates`, Ĉ is fitted to the
     frequencies of the noisy labels; with `estimator="paired"`, Ĉ is counted from trusted rows that carry both labels.
+
+    With `stage1="probe"`, stage 1 is a linear head on the pretrained network's features.
 
     With `refine_matrix`, the last stage looks at Ĉ twice more, when its model knows true labels itself: trusted rows
     are few, but each untrusted label says something about Ĉ too.
@@ -50,7 +53,8 @@ class GoldLossCorrection(MatrixMethod):
         """The untrusted rows; none where both labels are known."""
         if self.args.estimator == "paired":
             return None
-        return Stage("untrusted", held_out=_HELD_OUT_TO_CALIBRATE if self.args.calibrate else 0.0)
+        held_out = _HELD_OUT_TO_CALIBRATE if self.args.calibrate else 0.0
+        return Stage("untrusted", held_out=held_out, way=self.args.stage1)
 
     def between(self, run: Between) -> None:
         """Estimates Ĉ."""
@@ -61,12 +65,21 @@ class GoldLossCorrection(MatrixMethod):
         else:
             temperature = fit_temperature(run) if self.args.calibrate else 1.0
             estimate = accumulate_trusted(run, GoldAccumulator(self.num_labels), temperature=temperature)
-        self.matrix = finish_matrix(run, self.args, *estimate.compute())
+        probs, counts = estimate.compute()
+        if self._refines:
+            probs = lean_scarce_rows(probs, counts)
+        self.matrix = finish_matrix(run, self.args, probs, counts)
+        if self._refines:
+            self.matrix = refine_on_features(run, self.matrix, self.args) or self.matrix
+
+    @property
+    def _refines(self) -> bool:
+        """Only what is estimated is made better: a matrix that was given or counted is used as it is."""
+        return self.args.refine_matrix and self.given_matrix is None and self.args.estimator == "gold"
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
-        """See [`refinement_steps`]; a matrix that was given or counted is used as it is."""
-        estimated = self.given_matrix is None and self.args.estimator == "gold"
-        return refinement_steps(total) if self.args.refine_matrix and estimated else ()
+        """See [`refinement_steps`]."""
+        return refinement_steps(total) if self._refines else ()
 
     def refine(self, run: Between) -> None:
         """Puts a better Ĉ in place of the one that is there."""

@@ -67,6 +67,11 @@ def check_devices(args: GLCConfig, accelerator: Accelerator) -> None:
             "FSDP in its version 1 is not supported: use version 2, `fsdp_config={'version': 2}` (or "
             "`fsdp_version: 2` in accelerate's configuration)."
         )
+    if args.stage1 == "probe" and accelerator.distributed_type == DistributedType.FSDP:
+        raise ValueError(
+            "stage1='probe' runs the whole network in each process, which FSDP is there to avoid: use stage1='short', "
+            "or plain data parallelism."
+        )
     if args.fsdp and accelerator.distributed_type != DistributedType.FSDP:
         raise ValueError(
             "fsdp is set, but accelerate shares no parameters out on the CPU and would train whole copies: leave it "

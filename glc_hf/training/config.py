@@ -42,6 +42,13 @@ class GLCConfig(TrainingArguments):
 
         > Parameters that control the first stage
 
+        stage1 (`str`, *optional*, defaults to `"full"`):
+            How the first stage of a method that estimates the matrix learns p(noisy label | x). `"full"`: a whole
+            training, as in the paper. `"short"`: a training of `stage1_fraction` of its steps. `"probe"`, for
+            pretrained networks: one forward pass over the rows, and a linear head fitted on the features; the pass is
+            kept on disk (in the cache of `datasets`) for other runs on the same rows. With `refine_matrix`, `glc` also
+            fits a linear model of the true labels on these features, and takes the matrix that both explain best.
+        stage1_fraction (`float`, *optional*, defaults to 0.34): Share of the steps that `stage1="short"` takes.
         stage1_num_train_epochs (`float`, *optional*): Epochs of the earlier stages, if other than `num_train_epochs`.
         stage1_max_steps (`int`, *optional*): Steps of the earlier stages, if other than `max_steps`.
         stage1_learning_rate (`float`, *optional*): Learning rate of the earlier stages, if other than `learning_rate`.
@@ -108,6 +115,14 @@ class GLCConfig(TrainingArguments):
     freeze: list[str] | None = field(
         default=None, metadata={"help": "Parameters whose names start so are not trained in any stage."}
     )
+    stage1: str = field(
+        default="full",
+        metadata={
+            "help": "First stage: a full training, a short one, or a linear probe on the pretrained features.",
+            "choices": ["full", "short", "probe"],
+        },
+    )
+    stage1_fraction: float = field(default=0.34, metadata={"help": "Share of the steps that stage1=short takes."})
     stage1_num_train_epochs: float | None = field(
         default=None, metadata={"help": "Epochs of the earlier stages, if other than num_train_epochs."}
     )
@@ -169,6 +184,14 @@ class GLCConfig(TrainingArguments):
         if isinstance(self.freeze, str):
             self.freeze = [self.freeze]
         _check_choice("stage2_start", self.stage2_start, ("restart", "continue"))
+        _check_choice("stage1", self.stage1, ("full", "short", "probe"))
+        if not 0.0 < self.stage1_fraction <= 1.0:
+            raise ValueError(f"stage1_fraction must lie in (0, 1], got {self.stage1_fraction!r}.")
+        if self.stage1 == "probe" and self.stage2_start == "continue":
+            raise ValueError(
+                "stage1='probe' leaves the network as it is: there is nothing for stage2_start='continue' to go on "
+                "from. Use stage1='short', or 'restart'."
+            )
         _check_choice("missing_classes", self.missing_classes, ("average", "identity", "uniform"))
         _check_choice("estimator", self.estimator, ("gold", "paired"))
         if self.trusted_min_updates < 0:

@@ -41,16 +41,19 @@ class TrainingData(Protocol):
         """The dataset that a stage trains on."""
         ...
 
-    def for_inference(self, trainer: StageTrainer, items: Items, part: Part, only: torch.Tensor | None) -> Any:
-        """This process's share of the rows that hold such items (those numbered in `only`); `None` for no row."""
+    def for_inference(
+        self, trainer: StageTrainer, items: Items, part: Part, only: torch.Tensor | None, by_length: bool = False
+    ) -> Any:
+        """This process's share of the rows that hold such items (those numbered in `only`); `None` for no row. In
+        their order, or texts of one length together, which leaves little to pad."""
         ...
 
     def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Each label's number among all that are not -100, for a batch of rows."""
         ...
 
-    def numbers_of(self, items: Items) -> np.ndarray:
-        """The numbers of such items, ascending."""
+    def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
+        """The numbers of such items, ascending; of those alone that a stage was trained on, or held out."""
         ...
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
@@ -111,6 +114,9 @@ class MapData:
     def _parts(self, stage: Stage) -> tuple[np.ndarray, np.ndarray]:
         return self.rows.split(self.rows.rows_with(stage.items), stage.held_out, self.args.seed)
 
+    def _part(self, stage: Stage, part: Part) -> np.ndarray:
+        return self._parts(stage)[0 if part == "trained" else 1]
+
     def for_training(self, trainer: CorrectedTrainer, stage: Stage, trusted_share: float) -> FlaggedRows:
         """See [`TrainingData`]."""
         rows = self._parts(stage)[0]
@@ -126,15 +132,22 @@ class MapData:
         return self.rows.view(rows, dataset, self.args.trusted_column)
 
     def for_inference(
-        self, trainer: StageTrainer, items: Items, part: Part, only: torch.Tensor | None = None
+        self,
+        trainer: StageTrainer,
+        items: Items,
+        part: Part,
+        only: torch.Tensor | None = None,
+        by_length: bool = False,
     ) -> FlaggedRows | None:
         """See [`TrainingData`]."""
         rows = self.rows.rows_with(items) if only is None else self.rows.rows_of_items(only.numpy())
         if part != "all":
-            rows = np.intersect1d(rows, self._parts(trainer.stage)[0 if part == "trained" else 1])
+            rows = np.intersect1d(rows, self._part(trainer.stage, part))
         if len(rows) == 0:
             return None
         rows = share_of_process(rows, trainer.accelerator.process_index, trainer.accelerator.num_processes)
+        if by_length:
+            rows = self.rows.by_length(rows)
         dataset = trainer._without_unused_columns(trainer.train_dataset)
         return self.rows.view(rows, dataset, self.args.trusted_column)
 
@@ -142,9 +155,10 @@ class MapData:
         """See [`TrainingData`]."""
         return self.rows.item_numbers(rows, labels)
 
-    def numbers_of(self, items: Items) -> np.ndarray:
+    def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
         """See [`TrainingData`]."""
-        return self.rows.numbers_of(items)
+        numbers = self.rows.numbers_of(items)
+        return numbers if part == "all" else numbers[np.isin(self.rows.row_of(numbers), self._part(stage, part))]
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """See [`TrainingData`]."""
@@ -180,6 +194,11 @@ class StreamData:
                 f"method {method.name!r} with these settings holds rows out of a stage, which a stream can't: use a "
                 "`Dataset`, or leave out `calibrate`."
             )
+        if any(stage.way == "probe" for stage in method.earlier_stages()):
+            raise ValueError(
+                "stage1='probe' keeps the features of each row by its number, which a stream has not: use a "
+                "`Dataset`, or stage1='short'."
+            )
         if method.upsamples_trusted and self.args.trusted_share > 0.0:
             logger.warning(
                 "a stream is read as it comes: trusted_share is not reached by repeating rows. Repeat the trusted "
@@ -197,7 +216,14 @@ class StreamData:
         """See [`TrainingData`]."""
         return self._filtered(stage.items)
 
-    def for_inference(self, trainer: StageTrainer, items: Items, part: Part, only: torch.Tensor | None = None) -> Any:
+    def for_inference(
+        self,
+        trainer: StageTrainer,
+        items: Items,
+        part: Part,
+        only: torch.Tensor | None = None,
+        by_length: bool = False,
+    ) -> Any:
         """See [`TrainingData`]; `check` has seen to it that neither parts nor numbers are asked for."""
         return self._filtered(items)
 
@@ -205,7 +231,7 @@ class StreamData:
         """See [`TrainingData`]."""
         raise ValueError("the items of a stream have no numbers.")
 
-    def numbers_of(self, items: Items) -> np.ndarray:
+    def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
         """See [`TrainingData`]."""
         raise ValueError("the items of a stream have no numbers.")
 

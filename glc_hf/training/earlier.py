@@ -15,6 +15,7 @@ from transformers.utils import logging
 from glc_hf.corruption.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.methods.base import Stage
 from glc_hf.training.inference import BetweenStages
+from glc_hf.training.probe import ProbeTrainer
 from glc_hf.training.runs import KeptWeights, ResumePoint, RunFolder
 from glc_hf.training.stage import StageTrainer
 
@@ -82,16 +83,17 @@ class EarlierStages:
         return True
 
     def _run_stage(self, number: int, stage: Stage, ignore_keys: list[str] | None) -> None:
-        trainer = StageTrainer(self.parent, number, stage, self._model_for(stage))
+        kind = ProbeTrainer if stage.way == "probe" else StageTrainer
+        trainer = kind(self.parent, number, stage, self._model_for(stage))
         self.trainers.append(trainer)
         shared = self.parent.shared_stages
         if shared is not None and stage in shared:
-            trainer.model.load_state_dict(shared[stage].weights)
+            trainer.take_weights(shared[stage].weights)
             self.history += shared[stage].history
             return
         kept = self._kept(number) if self.point is not None else None
         if kept is not None:
-            trainer.model.load_state_dict(kept.weights)
+            trainer.take_weights(kept.weights)
             self.history += kept.history
             return
         logger.info(f"***** {trainer.stage_name} *****")
@@ -100,7 +102,7 @@ class EarlierStages:
         trainer.train(self.point.checkpoint if goes_on else None, ignore_keys_for_eval=ignore_keys)
         self._evaluate(trainer, ignore_keys)
         self.history += trainer.state.log_history
-        weights = self._weights_of(trainer) if self.parent.keeps_state or shared is not None else None
+        weights = trainer.stage_weights() if self.parent.keeps_state or shared is not None else None
         if shared is not None and stage.start == "initial":
             shared[stage] = FinishedStage({k: v.cpu().clone() for k, v in weights.items()}, trainer.state.log_history)
         if self.parent.keeps_state:
@@ -123,7 +125,7 @@ class EarlierStages:
         )
         _warn_if_singular(self.method.matrix)
         if self.trainers and self.method.last_stage().start == "previous":
-            parent.model.load_state_dict(self._weights_of(self.trainers[-1]))
+            parent.model.load_state_dict(self.trainers[-1].stage_weights())
         if parent.keeps_state:
             if parent.args.should_save:
                 self.run_folder.save_between(self.method, parent.run_record(), self.history)
@@ -132,17 +134,8 @@ class EarlierStages:
     def _model_for(self, stage: Stage) -> torch.nn.Module:
         model = copy.deepcopy(self.parent.model)
         if stage.start == "previous" and self.trainers:
-            model.load_state_dict(self._weights_of(self.trainers[-1]))
+            model.load_state_dict(self.trainers[-1].stage_weights())
         return model
-
-    @staticmethod
-    def _weights_of(trainer: StageTrainer) -> dict[str, torch.Tensor]:
-        """The whole weights, on every process; accelerate gathers what FSDP shared out on the main one alone."""
-        if trainer.is_fsdp_enabled:
-            from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-
-            return get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
-        return trainer.accelerator.get_state_dict(trainer.model)
 
     @staticmethod
     def _evaluate(trainer: StageTrainer, ignore_keys: list[str] | None) -> None:

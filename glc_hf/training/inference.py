@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
 from glc_hf.methods.base import IGNORED, Items
 from glc_hf.methods.between import Inferred, Part
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from glc_hf.training.data import TrainingData
+    from glc_hf.training.probe import ProbeTrainer
     from glc_hf.training.stage import StageTrainer
+
+
+_TIMES_THE_EVALUATION_BATCH = 8
 
 
 def share_of_process(rows: np.ndarray, process: int, processes: int) -> np.ndarray:
@@ -45,10 +50,11 @@ def infer(
         only (`torch.Tensor`, *optional*): Numbers of the items to keep.
     """
     args = trainer.args
+    forward = LargestBatch(trainer)
     streamed = isinstance(dataset, torch.utils.data.IterableDataset)
     loader = torch.utils.data.DataLoader(
         dataset,
-        batch_size=args.eval_batch_size,
+        batch_size=forward.batch_size,
         collate_fn=trainer._get_collator_with_removed_columns(trainer.data_collator, "Estimation"),
         num_workers=0 if streamed else args.dataloader_num_workers,
         pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
@@ -62,20 +68,58 @@ def infer(
             # A stream can't be divided beforehand: every process reads it, and works on every n-th batch.
             if streamed and processes > 1 and number % processes != process:
                 continue
-            yield _infer_batch(trainer, model, batch, items, only)
+            yield _infer_batch(trainer, forward, batch, items, only)
     finally:
         model.train(was_training)
 
 
+class LargestBatch:
+    """
+    Runs a trainer's model without gradients on as many rows at a time as fit.
+
+    Nothing is kept for a backward pass: on an accelerator it begins with several times the batch of `evaluate()`, and
+    halves it each time the memory does not suffice. On the CPU larger batches are no faster.
+    """
+
+    def __init__(self, trainer: CorrectedTrainer) -> None:
+        self.trainer = trainer
+        self.batch_size = trainer.args.eval_batch_size
+        if trainer.args.device.type != "cpu":
+            self.batch_size *= _TIMES_THE_EVALUATION_BATCH
+        self._fits = self.batch_size
+
+    def __call__(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """The logits of a batch."""
+        rows = max((len(value) for value in inputs.values() if isinstance(value, torch.Tensor)), default=0)
+        while True:
+            parts = _in_parts(inputs, rows, self._fits)
+            try:
+                return torch.cat([logits_of(self.trainer.model(**part)) for part in parts])
+            except RuntimeError as error:
+                smaller = max(1, min(self._fits, rows) // 2)
+                if not should_reduce_batch_size(error) or len(_in_parts(inputs, rows, smaller)) == len(parts):
+                    raise  # something else, or there is nothing to part
+                self._fits = smaller
+                clear_device_cache(garbage_collection=True)
+
+
+def _in_parts(inputs: dict[str, Any], rows: int, size: int) -> list[dict[str, Any]]:
+    """A batch as several smaller ones, where every input has an entry for each row."""
+    whole = all(isinstance(value, torch.Tensor) and len(value) == rows for value in inputs.values())
+    if rows <= size or not whole:
+        return [inputs]
+    return [{name: value[first : first + size] for name, value in inputs.items()} for first in range(0, rows, size)]
+
+
 def _infer_batch(
-    trainer: CorrectedTrainer, model: torch.nn.Module, batch: dict[str, Any], items: Items, only: torch.Tensor | None
+    trainer: CorrectedTrainer, forward: LargestBatch, batch: dict[str, Any], items: Items, only: torch.Tensor | None
 ) -> Inferred:
     labels, rows = batch.pop(trainer._label_name), batch.pop(ROW_KEY, None)
     trusted = batch.pop(trainer.args.trusted_column, None)
     # FSDP's hooks don't run under inference mode.
     no_grad = torch.no_grad if trainer.is_fsdp_enabled else torch.inference_mode
     with no_grad():
-        logits = logits_of(model(**trainer._prepare_inputs(batch)))
+        logits = forward(trainer._prepare_inputs(batch))
         kept = labels != IGNORED
         if items != "all" and trusted is not None:
             kept &= trusted if items == "trusted" else ~trusted
@@ -86,6 +130,13 @@ def _infer_batch(
         if only is not None:
             kept &= torch.isin(numbers, only)
         return Inferred(logits[kept.to(logits.device)].float().cpu(), labels[kept], numbers[kept])
+
+
+def sum_over_processes(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of every process's tensor, on the CPU."""
+    if accelerator.num_processes == 1:
+        return tensor
+    return accelerator.reduce(tensor.to(accelerator.device), reduction="sum").cpu()
 
 
 class BetweenStages:
@@ -109,16 +160,22 @@ class BetweenStages:
         self, stage: int, items: Items, part: Part = "all", only: torch.Tensor | None = None
     ) -> Iterator[Inferred]:
         """See [`glc_hf.methods.between.Between.infer`]."""
-        trainer = self.stages[stage]
-        dataset = self.data.for_inference(trainer, items, part, only)
+        trainer, probe = self.stages[stage], self.probe(stage)
+        if probe is not None:
+            yield from probe.infer_items(items, part, only)
+            return
+        dataset = self.data.for_inference(trainer, items, part, only, by_length=True)
         if dataset is not None:
             yield from infer(trainer, dataset, items, only)
 
+    def probe(self, stage: int) -> ProbeTrainer | None:
+        """See [`glc_hf.methods.between.Between.probe`]."""
+        trainer = self.stages[stage]
+        return trainer if hasattr(trainer, "table") else None
+
     def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
         """See [`glc_hf.methods.between.Between.sum_over_processes`]."""
-        if self.accelerator.num_processes == 1:
-            return tensor
-        return self.accelerator.reduce(tensor.to(self.accelerator.device), reduction="sum").cpu()
+        return sum_over_processes(self.accelerator, tensor)
 
     def gather_objects(self, value: Any) -> list[Any]:
         """See [`glc_hf.methods.between.Between.gather_objects`]."""

@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from glc_hf.corruption.columns import Column, find_label_column, read_flags, read_integers, read_labels
@@ -103,7 +105,30 @@ class LabelledRows:
 
     def rows_of_items(self, numbers: np.ndarray) -> np.ndarray:
         """The rows that hold the items of these numbers, ascending, each once."""
-        return np.unique(np.searchsorted(self._first_item, numbers, side="right") - 1)
+        return np.unique(self.row_of(numbers))
+
+    def row_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The row that holds each of the items."""
+        return np.searchsorted(self._first_item, numbers, side="right") - 1
+
+    def by_length(self, rows: np.ndarray) -> np.ndarray:
+        """The same row numbers (−1−i standing for i), texts of one length together; as they are without texts."""
+        lengths = self._lengths()
+        if lengths is None:
+            return rows
+        return rows[np.argsort(lengths[np.where(rows < 0, -1 - rows, rows)], kind="stable")]
+
+    @cache  # noqa: B019  (the rows live as long as their trainer)
+    def _lengths(self) -> np.ndarray | None:
+        """How many tokens each row has, read off Arrow; `None` where rows are no lists of tokens."""
+        if "input_ids" not in self.dataset.column_names:
+            return None
+        column = self.dataset.data.column("input_ids")
+        if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+            return None
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        indices = self.dataset._indices
+        return lengths if indices is None else lengths[indices.column(0).to_numpy()]
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """The labels of those items as given, or the values of another column for them."""

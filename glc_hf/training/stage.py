@@ -38,7 +38,7 @@ class StageTrainer(CorrectedTrainer):
         self._decay_parameter_names = parent.get_decay_parameter_names
         super().__init__(
             model=model,
-            args=stage_arguments(parent, number),
+            args=stage_arguments(parent, number, stage),
             data_collator=parent.data_collator.collator,
             train_dataset=parent.train_dataset,
             eval_dataset=parent.eval_dataset,
@@ -61,6 +61,19 @@ class StageTrainer(CorrectedTrainer):
         """As the last stage's: what a subclass of [`GLCTrainer`] says holds for every stage."""
         return self._decay_parameter_names(model)
 
+    def stage_weights(self) -> dict[str, torch.Tensor]:
+        """What the stage has learned, whole and on every process; accelerate gathers what FSDP shared out on the main
+        one alone."""
+        if self.is_fsdp_enabled:
+            from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+            return get_model_state_dict(self.model, options=StateDictOptions(full_state_dict=True))
+        return self.accelerator.get_state_dict(self.model)
+
+    def take_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Takes back what [`~StageTrainer.stage_weights`] gave."""
+        self.model.load_state_dict(weights)
+
     def run_record(self) -> dict[str, Any]:
         """That of the whole run."""
         return self._record
@@ -70,7 +83,7 @@ class StageTrainer(CorrectedTrainer):
         super().log({f"{self.prefix}_{name}": value for name, value in logs.items()}, start_time)
 
 
-def stage_arguments(parent: GLCTrainer, number: int) -> GLCConfig:
+def stage_arguments(parent: GLCTrainer, number: int, stage: Stage) -> GLCConfig:
     """The arguments of an earlier stage. A plain copy: `dataclasses.replace` would run `__post_init__` again, and the
     copy is made in `train()`, so that what a hyper-parameter search has set applies."""
     args = copy.copy(parent.args)
@@ -83,6 +96,9 @@ def stage_arguments(parent: GLCTrainer, number: int) -> GLCConfig:
         args.max_steps = args.stage1_max_steps
     if args.stage1_learning_rate is not None:
         args.learning_rate = args.stage1_learning_rate
+    if stage.way == "short":
+        args.num_train_epochs *= args.stage1_fraction
+        args.max_steps = max(1, round(args.max_steps * args.stage1_fraction)) if args.max_steps > 0 else -1
     return args
 
 

@@ -31,6 +31,7 @@ from glc_hf.training.config import GLCConfig
 from glc_hf.training.corrected import CorrectedTrainer
 from glc_hf.training.data import TrainingData, training_data
 from glc_hf.training.earlier import EarlierStages, FinishedStage
+from glc_hf.training.features import classifiers_of
 from glc_hf.training.freeze import freeze_parameters
 from glc_hf.training.held_out import evaluation_sets, trusted_rows_to_evaluate
 from glc_hf.training.labels import label_names_of
@@ -126,6 +127,8 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             check_matrix_names(self._given_matrix, self.class_names)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
             self._make_method().prepare_model(self.model)
+            if any(stage.way == "probe" for stage in self.method.earlier_stages()):
+                classifiers_of(self.model, self.num_labels)
         self.add_callback(_StageHistory(self))
         self.add_callback(Refinement(self))
         self.model_card = ModelCardCallback(self)

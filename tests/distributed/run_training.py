@@ -10,9 +10,11 @@ import gc
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
 from datasets import Dataset
 from safetensors.torch import save_file
@@ -40,6 +42,9 @@ def run_cases(folder: Path) -> dict[str, Any]:
     _train(folder / "front", first, "front", processes, found, train_sampling_strategy="sequential")
     stream = noisy_text_rows(rows=120).to_iterable_dataset()
     _train(folder / "stream", stream, "stream", processes, found, max_steps=9, trusted_share=0)
+    with tempfile.TemporaryDirectory() as cache:  # where each process keeps the features of its rows
+        datasets.config.HF_DATASETS_CACHE = Path(cache)
+        _train(folder / "probe", noisy_text_rows(rows=ROWS), "probe", processes, found, max_steps=1, stage1="probe")
     for count in TRUSTED_COUNTS:
         for batch in EVAL_BATCHES:
             found["matrices"][f"{count} rows, batches of {batch}"] = _estimate(folder, count, batch)
@@ -72,7 +77,8 @@ def _train(folder: Path, data: Any, name: str, processes: int, found: dict[str, 
     found["processes"] = trainer.accelerator.num_processes
     found[name] = {
         "train_loss": metrics["train_loss"],
-        "stage1_train_loss": metrics["stage1_train_loss"],
+        "stage1_train_loss": metrics.get("stage1_train_loss"),
+        "probe_penalty": metrics.get("stage1_probe_penalty"),
         "eval_accuracy": trainer.evaluate()["eval_accuracy"],
         "matrix": trainer.corruption_matrix.probs.tolist(),
     }

@@ -61,6 +61,12 @@ def test_the_matrix_depends_neither_on_processes_nor_on_batches(one, several):
         np.testing.assert_allclose(matrix, whole, atol=1e-7, err_msg=name)
 
 
+def test_processes_that_embed_their_shares_fit_one_probe(one, several):
+    """The optimizer of the head takes another way with every rounding, to the same place."""
+    assert several["probe"]["probe_penalty"] == one["probe"]["probe_penalty"]
+    np.testing.assert_allclose(several["probe"]["matrix"], one["probe"]["matrix"], atol=2e-3)
+
+
 def test_only_the_main_process_writes(several):
     main, *others = several["written_by_process"]
     assert any(name.endswith("trainer_state.json.tmp") for name in main)

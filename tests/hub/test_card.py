@@ -230,6 +230,16 @@ def test_other_methods_stand_beside_if_they_were_compared(run: Path) -> None:
     assert "| `glc` (this model) | 0.9000 |\n| `no_correction` | 0.3000 |" in text
 
 
+def test_a_probe_is_not_passed_off_as_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    arguments = config(tmp_path, stage1="probe")
+    trainer = GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows(), eval_dataset=text_rows(30))
+    trainer.train()
+    trainer.evaluate()
+    trainer.save_model()
+    assert "before correction (stage 1, a linear probe)" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
 def test_what_is_not_known_is_said_so(run: Path) -> None:
     bare = _facts(
         run, evaluation=None, rows=None, base_model=None, dataset=None, task=None, arguments={}, license=None

@@ -201,6 +201,10 @@ class _ReplicaRun:
         logits = self.curve.logits_of(self.stages[stage], self.replica, numbers)
         yield Inferred(logits, self.curve.labels[self.replica][numbers], numbers)
 
+    def probe(self, stage: int) -> None:
+        """See [`glc_hf.methods.between.Between.probe`]: the replicas' first stages are trained in full."""
+        return
+
     def sum_over_processes(self, tensor: Tensor) -> Tensor:
         """There is one process."""
         return tensor

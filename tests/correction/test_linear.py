@@ -1,0 +1,135 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The linear head on fixed features."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from glc_hf.correction import linear
+from glc_hf.correction.linear import FeatureTable
+
+
+def features(rows: int = 400, width: int = 8, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Overlapping clouds far from zero, of unequal scales."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (rows,), generator=generator)
+    centres = torch.randn(classes, width, generator=generator)
+    points = centres[labels] + torch.randn(rows, width, generator=generator)
+    return points * torch.logspace(-1, 1, width) + 5.0, labels
+
+
+def table(points: torch.Tensor, **settings) -> FeatureTable:
+    return FeatureTable(points, torch.arange(len(points)), **settings)
+
+
+def test_it_is_the_logistic_regression_of_standardized_features():
+    sklearn = pytest.importorskip("sklearn.linear_model")
+    points, labels = features()
+    found = table(points)
+    head = found.fit(torch.arange(400), labels, 3, penalty=1e-3)
+    ours = found.logits(head, torch.arange(400)).softmax(-1).numpy()
+    scaled = ((points - points.mean(0)) / points.std(0, unbiased=False) / 8**0.5).numpy()
+    # Its objective is the sum of losses + ‖w‖²/(2C); ours the mean + penalty·‖w‖².
+    theirs = sklearn.LogisticRegression(C=1 / (2 * 1e-3 * 400), tol=1e-8, max_iter=1000).fit(scaled, labels.numpy())
+    np.testing.assert_allclose(ours, theirs.predict_proba(scaled), atol=2e-3)
+
+
+def test_features_read_in_pieces_give_the_same_head(monkeypatch):
+    points, labels = features()
+    whole = table(points).fit(torch.arange(400), labels, 3, penalty=1e-3)
+    monkeypatch.setattr(linear, "_NUMBERS_AT_ONCE", 8 * 37)
+    pieces = table(points).fit(torch.arange(400), labels, 3, penalty=1e-3)
+    torch.testing.assert_close(pieces.weight, whole.weight, atol=2e-3, rtol=1e-3)
+
+
+def test_processes_that_share_the_rows_find_one_head():
+    points, labels = features()
+    alone = table(points)
+    expected = alone.fit_path(torch.arange(400), labels, 3, torch.arange(400) % 10 == 0)
+    barrier, parts, lock = threading.Barrier(2), {}, threading.Lock()
+
+    def run(rank: int, found: dict) -> None:
+        calls = 0
+
+        def reduce(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            with lock:
+                parts[(calls, rank)] = tensor.clone()
+            barrier.wait(30)
+            total = parts[(calls, 0)] + parts[(calls, 1)]
+            calls += 1
+            barrier.wait(30)
+            return total
+
+        mine = torch.arange(rank, 400, 2)
+        shared = FeatureTable(points[mine], mine, reduce)
+        found[rank] = shared.fit_path(torch.arange(200), labels[mine], 3, mine % 10 == 0)
+
+    found: dict = {}
+    threads = [threading.Thread(target=run, args=(rank, found)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert torch.equal(found[0][0].weight, found[1][0].weight)
+    assert found[0][1] == expected[1]
+    # The optimizer's way differs by rounding; where it ends does not matter beyond that.
+    here, there = alone.logits(found[0][0], torch.arange(400)), alone.logits(expected[0], torch.arange(400))
+    torch.testing.assert_close(here.softmax(-1), there.softmax(-1), atol=5e-3, rtol=0)
+
+
+def test_a_feature_that_never_changes_does_no_harm():
+    points, labels = features()
+    points = torch.cat([points, torch.full((400, 1), 7.0)], dim=1)
+    head = table(points).fit(torch.arange(400), labels, 3, penalty=1e-3)
+    assert torch.isfinite(head.weight).all()
+    assert (table(points).logits(head, torch.arange(400)).argmax(-1) == labels).float().mean() > 0.8
+
+
+def test_the_penalty_is_the_one_that_held_out_labels_prefer():
+    points, labels = features(rows=300, width=60)
+    generator = torch.Generator().manual_seed(1)
+    noisy = torch.where(
+        torch.rand(300, generator=generator) < 0.5, torch.randint(3, (300,), generator=generator), labels
+    )
+    held_out = torch.arange(300) % 3 == 0
+    _, penalty, losses = table(points).fit_path(torch.arange(300), noisy, 3, held_out)
+    assert len(losses) < len(linear._PENALTIES)  # it stopped when things got worse
+    assert min(losses) == losses[-2]
+    assert penalty == linear._PENALTIES[len(losses) - 2]
+    loose = table(points).fit(torch.arange(300)[~held_out], noisy[~held_out], 3, penalty=1e-7)
+    at_loose = F.cross_entropy(table(points).logits(loose, torch.arange(300)[held_out]), noisy[held_out])
+    assert min(losses) < float(at_loose)
+
+
+def test_with_a_matrix_it_learns_true_labels_from_flipped_ones():
+    points, labels = features(rows=2000)
+    matrix = torch.eye(3).double() * 0.3 + torch.roll(torch.eye(3).double() * 0.7, 1, dims=1)
+    generator = torch.Generator().manual_seed(0)
+    noisy = torch.multinomial(matrix[labels], 1, generator=generator).squeeze(1)
+    trusted = torch.arange(2000) < 40
+    given = torch.where(trusted, labels, noisy)
+    found, everything = table(points), torch.arange(2000)
+
+    def accuracy(**settings) -> float:
+        head = found.fit(everything, given, 3, penalty=1e-4, **settings)
+        return float((found.logits(head, everything).argmax(-1) == labels).float().mean())
+
+    clean = found.fit(everything, labels, 3, penalty=1e-4)
+    reachable = float((found.logits(clean, everything).argmax(-1) == labels).float().mean())
+    assert accuracy() < 0.4
+    assert accuracy(matrix=matrix, trusted=trusted) > reachable - 0.03
+
+
+def test_trusted_items_are_never_corrected():
+    points, labels = features()
+    swapped = torch.roll(torch.eye(3).double(), 1, dims=1)
+    found, everything = table(points), torch.arange(400)
+    plain = found.fit(everything, labels, 3, penalty=1e-3)
+    trusted = found.fit(everything, labels, 3, penalty=1e-3, matrix=swapped, trusted=torch.ones(400, dtype=torch.bool))
+    torch.testing.assert_close(trusted.weight, plain.weight, atol=1e-4, rtol=1e-4)
