@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Puts the tables of the committed results into the README, between their markers.
+"""Puts the tables of the committed results into the README and docs/results.md, between their markers.
 
 python benchmarks/render_readme.py
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -15,32 +16,43 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import audit
 import digits
+import paper_tables
 import trec
 import trusted_rows
 
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+TABLES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {
+        "digits": digits.summary,
+        "trec": trec.summary,
+        "audit": audit.summary,
+        "trusted_rows": trusted_rows.summary,
+        "paper_means": paper_tables.means,
+    },
+    "docs/results.md": {
+        "paper_means": paper_tables.means,
+        **{name: lambda name=name: paper_tables.whole(name) for name in paper_tables.WHOLE},
+        **{f"{name}_reduced": lambda name=name: paper_tables.reduced(name) for name in paper_tables.REDUCED},
+    },
+}
 
 
-def render(text: str) -> str:
-    """The README's text with its tables made anew."""
-    tables = {
-        "digits": digits.summary(),
-        "trec": trec.summary(),
-        "audit": audit.summary(),
-        "trusted_rows": trusted_rows.summary(),
-    }
-    for name, table in tables.items():
+def render(page: str, text: str) -> str:
+    """The text of a page with its tables made anew."""
+    for name, table in TABLES[page].items():
         text, found = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-            lambda match, table=table: match[1] + table + "\n" + match[2],
+            lambda match, table=table: match[1] + table() + "\n" + match[2],
             text,
             flags=re.S,
         )
         if found != 1:
-            raise SystemExit(f"the README has {found} places for the table {name!r}")
+            raise SystemExit(f"{page} has {found} places for the table {name!r}")
     return text
 
 
 if __name__ == "__main__":
-    README.write_text(render(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in TABLES:
+        path = ROOT / page
+        path.write_text(render(page, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -19,11 +19,19 @@ from tests.training.tiny import VOCABULARY, bert
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/results.md")}
 HUB_MODEL = "distilbert-base-uncased"
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+def _blocks(language: str, page: str = "README.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGES[page], flags=re.S)
+
+
+def _commands(page: str) -> list[list[str]]:
+    """The words of every `glc-hf` command shown."""
+    lines = [line for block in _blocks("bash", page) for line in block.replace("\\\n", " ").splitlines()]
+    found = [shlex.split(line, comments=True) for line in lines]
+    return [words[1:] for words in found if words[:1] == ["glc-hf"]]
 
 
 @pytest.fixture
@@ -67,18 +75,40 @@ def test_the_example_runs_as_written_but_for_the_model_s_name(tmp_path: Path, sm
 def test_every_command_shown_is_one_the_parser_takes() -> None:
     from glc_hf.cli.parse import parse
 
-    shown = 0
-    for block in _blocks("bash"):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words[:2] == ["glc-hf", "train"]:
-                parse(words[2:])
-                shown += 1
-    assert shown >= 3
+    shown = [words[1:] for words in _commands("README.md") if words[0] == "train"]
+    for words in shown:
+        parse(words)
+    assert len(shown) >= 3
 
 
-def test_the_tables_are_those_of_the_committed_results() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_sweep_shown_is_one_that_would_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from glc_hf.cli import sweep
+    from glc_hf.experiments.preset import Preset
+
+    monkeypatch.setattr(Preset, "rows_of", lambda self, data_root, limit: (None, None, None))
+    shown = [words[1:] for words in _commands(page) if words[0] == "sweep"]
+    for words in shown:
+        options = sweep.parser().parse_args(words)
+        options.data_root = None
+        curves, _ = sweep.curves(options)
+        assert curves
+    assert shown
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_picture_is_there(page: str) -> None:
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", PAGES[page])
+    assert pictures
+    for name in pictures:
+        path = (ROOT / page).parent / name
+        assert path.is_file(), name
+        assert path.stat().st_size < 150_000, name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tables_are_those_of_the_committed_results(page: str) -> None:
     spec = importlib.util.spec_from_file_location("render_readme", ROOT / "benchmarks" / "render_readme.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.render(README) == README
+    assert module.render(page, PAGES[page]) == PAGES[page]

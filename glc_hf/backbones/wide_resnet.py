@@ -166,6 +166,7 @@ def _cfg() -> dict[str, Any]:
 default_cfgs = generate_default_cfgs(
     {
         "wide_resnet_cifar.untrained": _cfg(),
+        "wide_resnet10_1_cifar.untrained": _cfg(),
         "wide_resnet16_4_cifar.untrained": _cfg(),
         "wide_resnet28_10_cifar.untrained": _cfg(),
         "wide_resnet40_2_cifar.untrained": _cfg(),
@@ -181,6 +182,12 @@ def _create(variant: str, pretrained: bool, **options: Any) -> WideResNet:
 def wide_resnet_cifar(pretrained: bool = False, **options: Any) -> WideResNet:
     """A wide residual network of any size: `depth=` and `width=`."""
     return _create("wide_resnet_cifar", pretrained, **options)
+
+
+@register_model
+def wide_resnet10_1_cifar(pretrained: bool = False, **options: Any) -> WideResNet:
+    """WRN-10-1, the smallest there is: for trying out."""
+    return _create("wide_resnet10_1_cifar", pretrained, **dict(depth=10, width=1, **options))
 
 
 @register_model

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -40,6 +41,19 @@ def parser() -> argparse.ArgumentParser:
     add("--data-root", metavar="DIR", help="folder that holds the data in folders named as on the Hub")
     add("--limit", type=int, metavar="ROWS", help="at most so many rows; the results say that they are reduced")
     add("--epochs", type=float, metavar="N", help="in place of the preset's; the results say so")
+    add(
+        "--trusted-updates",
+        type=int,
+        metavar="N",
+        help="networks trained on trusted rows alone get at least so many updates, in place of the paper's 2,000; the "
+        "results say so",
+    )
+    add(
+        "--options",
+        nargs="+",
+        metavar="NAME=VALUE",
+        help="what a preset leaves open: vectors=FILE (twitter), architecture=NAME (svhn, cifar10, cifar100)",
+    )
     add("--matrices", action="store_true", help="write the estimated matrices too (`glc-hf plot --matrices`)")
     add("--workers", type=int, metavar="N", help="processes of one thread each; default: one a core")
     add(
@@ -74,7 +88,8 @@ def curves(options: argparse.Namespace) -> tuple[list[Curve], str | None]:
     from glc_hf.experiments.sweep import PAPER_METHODS, PAPER_STRENGTHS
     from glc_hf.methods import get_method
 
-    preset = get_preset(options.preset)
+    preset_options = _named_values(options.options or ())
+    preset = get_preset(options.preset, **dict(preset_options))
     methods = tuple(options.methods or PAPER_METHODS)
     for method in methods:
         get_method(method)
@@ -98,6 +113,8 @@ def curves(options: argparse.Namespace) -> tuple[list[Curve], str | None]:
             data_root=options.data_root,
             limit=options.limit,
             epochs=options.epochs,
+            trusted_updates=options.trusted_updates,
+            options=preset_options,
             matrices=options.matrices,
         )
         for seed in options.seeds
@@ -107,6 +124,14 @@ def curves(options: argparse.Namespace) -> tuple[list[Curve], str | None]:
     return made, reduced
 
 
+def _named_values(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    pairs = [word.partition("=") for word in words]
+    for word, (name, equals, value) in zip(words, pairs, strict=True):
+        if not (name and equals and value):
+            raise ValueError(f"--options takes words such as vectors=glove.txt, not {word!r}.")
+    return tuple((name, value) for name, _, value in pairs)
+
+
 def _check_numbers(options: argparse.Namespace, strengths: tuple[float, ...]) -> None:
     for strength in strengths:
         if not 0.0 <= strength <= 1.0:
@@ -114,10 +139,10 @@ def _check_numbers(options: argparse.Namespace, strengths: tuple[float, ...]) ->
     for trusted in options.trusted or ():
         if not 0.0 < trusted < 1.0:
             raise ValueError(f"--trusted: {trusted} is not a fraction between 0 and 1 (0.05 is 5 %).")
-    for name in ("limit", "epochs", "workers"):
+    for name in ("limit", "epochs", "trusted_updates", "workers"):
         value = getattr(options, name)
         if value is not None and value <= 0:
-            raise ValueError(f"--{name} must be greater than 0, got {value}.")
+            raise ValueError(f"--{name.replace('_', '-')} must be greater than 0, got {value}.")
     for name in ("methods", "noise", "trusted", "strengths", "seeds"):
         values = getattr(options, name) or ()
         if len(set(values)) < len(values):

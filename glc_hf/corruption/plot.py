@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 _MAX_CLASSES_WITH_NUMBERS = 12
 _MAX_CLASSES_WITH_NAMES = 40
+_SHOWN_AS_ZERO = 0.005
 
 
 def plot_matrix(matrix: CorruptionMatrix, title: str | None = None) -> Figure:
-    """A heat map: true classes down, noisy labels across; numbers in the cells where they fit."""
+    """A heat map: true classes down, noisy labels across; where they fit, numbers in the cells that are not 0."""
     # Figure, not pyplot: no global state, no display needed, nothing to close.
     from matplotlib.figure import Figure
 
@@ -44,11 +45,16 @@ def draw_matrix(axes: Axes, matrix: CorruptionMatrix, title: str) -> AxesImage:
     axes.set_title(title)
     if size <= _MAX_CLASSES_WITH_NAMES:
         names = [matrix.name_of(label) for label in range(size)]
-        axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
+        if max(map(len, names)) <= 2:
+            axes.set_xticks(range(size), names)
+        else:
+            axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
         axes.set_yticks(range(size), names)
     if size <= _MAX_CLASSES_WITH_NUMBERS:
         for i, j in ((i, j) for i in range(size) for j in range(size)):
             value = matrix.probs[i, j]
+            if value < _SHOWN_AS_ZERO:
+                continue
             colour = "white" if value > 0.5 else "black"
             axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
     return image

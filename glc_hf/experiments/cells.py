@@ -13,6 +13,7 @@ from glc_hf.corruption.noise import corrupt_labels
 from glc_hf.corruption.trusted import mark_trusted
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.config import GLCConfig
+from glc_hf.training.earlier import FinishedStage
 from glc_hf.training.trainer import GLCTrainer
 from glc_hf.training.weak import label_by_weak_classifier
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from glc_hf.experiments.preset import PreparedData, Preset
+    from glc_hf.methods.base import Stage
 
 WEAK = "weak"
 
@@ -57,9 +59,16 @@ def noisy_rows(
     if noise == WEAK:
         with tempfile.TemporaryDirectory() as folder:
             args = arguments(preset, "no_correction", seed, folder)
-            model = preset.make_model(data, seed)
+
+            def trainer_of(model: torch.nn.Module, settings: GLCConfig, rows: datasets.Dataset) -> PresetTrainer:
+                return make_trainer(preset, data, NoisyRows(rows, None), settings, model)
+
             noisy, _ = label_by_weak_classifier(
-                flagged, model, args, label_column=data.label_column, data_collator=data.data_collator
+                flagged,
+                preset.make_model(data, seed),
+                args,
+                label_column=data.label_column,
+                make_trainer=trainer_of,
             )
         return NoisyRows(noisy, None)
     matrix = noise_matrix(noise, strength, seed, data)
@@ -119,20 +128,33 @@ def run_cells(
     rows: NoisyRows,
     methods: Sequence[str],
     seed: int,
+    shared: dict[Stage, FinishedStage] | None = None,
     **changes: Any,
 ) -> Iterator[tuple[str, float, CorruptionMatrix | None]]:
     """
-    Trains methods one after the other on the same rows and initial weights; equal first stages are trained once.
+    Trains methods one after the other on the same rows and initial weights; equal first stages are trained once, and
+    so are a plain last stage and a first stage that is equal to it.
+
+    Args:
+        preset ([`Preset`]), data ([`PreparedData`]), rows ([`NoisyRows`]): What is trained, and on what.
+        methods (`Sequence[str]`): Their names.
+        seed (`int`): Of initial weights and training.
+        shared (`dict`, *optional*): Stages trained on such rows before; those trained here are added.
+        changes: Settings other than the preset's.
 
     Yields:
         `(str, float, CorruptionMatrix)`: The method, its percent error on the test set, and its matrix if it has one.
     """
     model = preset.make_model(data, seed)
+    shared = {} if shared is None else shared
     with tempfile.TemporaryDirectory() as folder:
 
         def make(method: str) -> PresetTrainer:
             args = arguments(preset, method, seed, folder, **changes)
             return make_trainer(preset, data, rows, args, copy.deepcopy(model))
 
-        for trainer, metrics in compare_methods(methods, make):
+        for trainer, metrics in compare_methods(methods, make, shared):
+            plain = trainer.method.plain_last_stage()
+            if plain is not None and plain not in shared:
+                shared[plain] = FinishedStage({k: v.clone() for k, v in trainer.model.state_dict().items()}, [])
             yield metrics["method"], 100.0 * (1.0 - metrics["eval_accuracy"]), trainer.corruption_matrix

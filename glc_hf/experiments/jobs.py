@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from glc_hf.experiments.results import RESULTS_VERSION
@@ -14,6 +15,8 @@ from glc_hf.experiments.results import RESULTS_VERSION
 if TYPE_CHECKING:
     from glc_hf.corruption.matrix import CorruptionMatrix
     from glc_hf.experiments.preset import PreparedData, Preset
+    from glc_hf.methods.base import Stage
+    from glc_hf.training.earlier import FinishedStage
 
 Row = dict[str, Any]
 
@@ -30,6 +33,9 @@ class Curve:
         data_root (`str`, *optional*): Folder that holds the data, laid out as on the Hub.
         limit (`int`, *optional*): At most so many training and test rows.
         epochs (`float`, *optional*): In place of the preset's.
+        trusted_updates (`int`, *optional*): At least so many updates of networks trained on trusted rows alone, in
+            place of the paper's 2,000.
+        options (`tuple[tuple[str, str], ...]`): What the preset leaves open, by name.
         matrices (`bool`): Whether the estimated matrices are written too.
     """
 
@@ -42,17 +48,25 @@ class Curve:
     data_root: str | None = None
     limit: int | None = None
     epochs: float | None = None
+    trusted_updates: int | None = None
+    options: tuple[tuple[str, str], ...] = ()
     matrices: bool = False
 
     @property
     def reduced(self) -> str | None:
         """What differs from the paper's run but for the rows, of which the data say it."""
-        return None if self.epochs is None else f"{self.epochs:g} epochs"
+        parts = []
+        if self.epochs is not None:
+            parts.append(f"{self.epochs:g} epochs")
+        if self.trusted_updates is not None:
+            parts.append(f"trusted rows alone at least {self.trusted_updates:,} updates")
+        return ", ".join(parts) or None
 
     @property
     def changes(self) -> dict[str, Any]:
         """Settings other than the preset's."""
-        return {} if self.epochs is None else {"num_train_epochs": self.epochs}
+        changes = {"num_train_epochs": self.epochs, "trusted_min_updates": self.trusted_updates}
+        return {name: value for name, value in changes.items() if value is not None}
 
     def __str__(self) -> str:
         return f"{self.preset}, {self.noise}, {self.trusted:.3%} trusted, seed {self.seed}"
@@ -73,8 +87,8 @@ def run_curve(curve: Curve, tick: Callable[[float], None] = lambda share: None) 
     from glc_hf.experiments.replicas.losses import can_stack
     from glc_hf.methods import get_method
 
-    preset = get_preset(curve.preset)
-    data = _prepared(curve.preset, curve.data_root, curve.limit)
+    preset = get_preset(curve.preset, **dict(curve.options))
+    data = _prepared(curve.preset, curve.options, curve.data_root, curve.limit)
     stacked = [name for name in curve.methods if preset.stacks and can_stack(get_method(name))]
     alone = [name for name in curve.methods if name not in stacked]
     if stacked:
@@ -85,11 +99,13 @@ def run_curve(curve: Curve, tick: Callable[[float], None] = lambda share: None) 
 
 
 @lru_cache(maxsize=1)
-def _prepared(preset: str, data_root: str | None, limit: int | None) -> PreparedData:
+def _prepared(
+    preset: str, options: tuple[tuple[str, str], ...], data_root: str | None, limit: int | None
+) -> PreparedData:
     """The curves of one preset that a process runs share its data."""
     from glc_hf.experiments.presets import get_preset
 
-    return get_preset(preset).prepare(data_root, limit)
+    return get_preset(preset, **dict(options)).prepare(data_root, limit)
 
 
 def _stacked(
@@ -126,12 +142,22 @@ def _one_by_one(
     cells = len(curve.strengths) * len(methods)
     before = len(curve.methods) - len(methods)
     done = 0
+    # Trusted labels are the same at every strength, and so is what is trained on them alone.
+    of_trusted: dict[Stage, FinishedStage] = {}
+    trusted_error: float | None = None
     for strength in curve.strengths:
         rows = noisy_rows(preset, data, curve.noise, curve.trusted, strength, curve.seed)
-        for method, error, matrix in run_cells(preset, data, rows, methods, curve.seed, **curve.changes):
+        known = {"trusted_only": trusted_error} if trusted_error is not None else {}
+        shared = dict(of_trusted)
+        left = [name for name in methods if name not in known]
+        trained = run_cells(preset, data, rows, left, curve.seed, shared, **curve.changes)
+        for method, error, matrix in chain(((name, error, None) for name, error in known.items()), trained):
+            if method == "trusted_only":
+                trusted_error = error
             done += 1
             tick((before + len(methods) * done / cells) / len(curve.methods))
             yield [_row(curve, data, method, strength, error, matrix, rows.matrix)]
+        of_trusted = {stage: finished for stage, finished in shared.items() if stage.items == "trusted"}
 
 
 def _row(

@@ -77,8 +77,10 @@ def error_curves_figure(runs: Runs, panels: list[Setting]) -> Figure:
     fractions = sorted({setting.trusted for setting in panels})
     methods = [name for name in runs.methods if any(runs.curves(setting, name) for setting in panels)]
     width = max(_PANEL[0] * len(fractions), 4.8)
-    title, columns = _title(runs, width), min(len(methods), max(2, int(width / 1.6)))
-    lines = title.count("\n") - (-len(methods) // columns)  # of the title and the legend
+    title = _title(runs, width)
+    legend_lines = -(-len(methods) // max(2, int(width / 1.6)))
+    columns = -(-len(methods) // legend_lines)
+    lines = title.count("\n") + legend_lines
     figure = Figure(figsize=(width, _PANEL[1] * len(noises) + 0.24 * lines + 0.5), layout="constrained")
     grid = figure.subplots(len(noises), len(fractions), sharex=True, sharey=True, squeeze=False)
     for row, noise in enumerate(noises):

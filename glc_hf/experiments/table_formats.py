@@ -78,7 +78,7 @@ def to_csv(tables: list[Table]) -> str:
         for noise, trusted, entries in [*rows, ("mean", None, table.mean)]:
             for method, entry in zip(table.methods, entries, strict=True):
                 complete = sum(cells >= entry.expected for cells in entry.cells.values())
-                is_mean = trusted is None
+                is_mean = trusted is None  # over rows: cells are counted in these
                 writer.writerow(
                     {
                         "preset": table.preset,
@@ -114,21 +114,22 @@ def _texts(table: Table, best: str) -> tuple[list[str], list[list[str]], list[st
     header = ["noise", "% trusted", *(method.replace("_", " ") for method in table.methods)]
     footnotes: dict[str, int] = {}
     body = [
-        [setting.noise or "any", f"{100 * setting.trusted:g}", *(_text(entry, footnotes) for entry in entries)]
+        [setting.noise or "any", f"{100 * setting.trusted:g}", *(entry_text(entry, footnotes) for entry in entries)]
         for setting, entries in table.rows
     ]
     values = [entry.value for entry in table.mean if entry.value is not None]
     lowest = min(values) if len(values) > 1 else None
     means = [
-        best.format(_text(entry)) if lowest is not None and entry.value == lowest else _text(entry)
+        best.format(entry_text(entry)) if lowest is not None and entry.value == lowest else entry_text(entry)
         for entry in table.mean
     ]
     body.append(["mean", "", *means])
     return header, body, [*table.notes, *(f"[{number}] {text}" for text, number in footnotes.items())]
 
 
-def _text(entry: Entry, footnotes: dict[str, int] | None = None) -> str:
-    """Such as `4.3 ± 0.2 (3.4)`. What is missing goes to the footnotes if given; equal ones share a number."""
+def entry_text(entry: Entry, footnotes: dict[str, int] | None = None) -> str:
+    """A figure such as `4.3 ± 0.2 (3.4)`, the paper's in brackets. What is missing goes to the footnotes if given;
+    equal ones share a number."""
     parts = []
     if entry.value is not None:
         parts.append(f"{entry.value:.1f}")

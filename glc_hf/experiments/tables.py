@@ -20,9 +20,11 @@ class Entry:
 
     Attributes:
         value (`float` or `None`): In percent, the mean over seeds; `None` where no seed's curve is complete.
-        spread (`float` or `None`): The standard deviation over seeds, where there are two or more.
+        spread (`float` or `None`): The standard deviation over seeds, where there are two or more. Of a mean over
+            rows, that of each seed's own mean, where all rows have the same seeds.
         paper (`float` or `None`): The paper's figure.
         run (`bool`): Whether the method was run at all in this table.
+        seeds (`dict[int, float]`): The figure of each seed that is complete.
         cells (`dict[int, int]`): How many cells each seed has.
         expected (`int`): How many cells a complete seed has.
     """
@@ -31,6 +33,7 @@ class Entry:
     spread: float | None = None
     paper: float | None = None
     run: bool = True
+    seeds: dict[int, float] = dataclasses.field(default_factory=dict)
     cells: dict[int, int] = dataclasses.field(default_factory=dict)
     expected: int = 1
 
@@ -131,16 +134,17 @@ def _paper(runs: Runs, setting: Setting, method: str) -> float | None:
 
 
 def _entry(curves: dict[int, Curve], points: tuple[float | None, ...]) -> Entry:
-    cells, values = {}, []
+    cells, seeds = {}, {}
     for seed, curve in curves.items():
         if None in curve:  # flat: one cell stands for all
             cells[seed] = len(points)
-            values.append(curve[None])
+            seeds[seed] = curve[None]
             continue
         cells[seed] = sum(point in curve for point in points)
         if cells[seed] == len(points):
-            values.append(area_under_error_curve([curve[point] for point in points], points))
-    return Entry(_mean_of(values), _spread_of(values), cells=cells, expected=len(points))
+            seeds[seed] = area_under_error_curve([curve[point] for point in points], points)
+    values = list(seeds.values())
+    return Entry(_mean_of(values), _spread_of(values), seeds=seeds, cells=cells, expected=len(points))
 
 
 def _rows_for_the_mean(rows: list[tuple[Setting, list[Entry]]], methods: list[str], run: list[str]) -> list[Setting]:
@@ -158,8 +162,13 @@ def _mean(column: Iterable[Entry]) -> Entry:
     column = list(column)
     values = [entry.value for entry in column]
     papers = [entry.paper for entry in column]
+    seeds = {}
+    if all(entry.seeds.keys() == column[0].seeds.keys() for entry in column):
+        seeds = {seed: statistics.fmean(entry.seeds[seed] for entry in column) for seed in column[0].seeds}
     return Entry(
         value=None if None in values else _mean_of(values),
+        spread=_spread_of(list(seeds.values())),
+        seeds=seeds,
         paper=None if None in papers else _mean_of(papers),
         run=column[0].run,
     )

@@ -100,6 +100,13 @@ class Method:
         """The stage that makes the model."""
         return Stage("all")
 
+    def plain_last_stage(self) -> Stage | None:
+        """The last stage where it is plain training from the initial weights, which another method may have for its
+        first."""
+        kind, last = type(self), self.last_stage()
+        plain = kind.item_losses is Method.item_losses and kind.item_weights is Method.item_weights
+        return last if plain and last.start == "initial" else None
+
     def between(self, run: Between) -> None:
         """Estimates what the last stage needs, from the trained earlier stages and the rows."""
 

@@ -13,7 +13,9 @@ from glc_hf.training.trainer import GLCTrainer
 
 
 def compare_methods(
-    methods: Sequence[str], make_trainer: Callable[[str], GLCTrainer]
+    methods: Sequence[str],
+    make_trainer: Callable[[str], GLCTrainer],
+    shared: dict[Stage, FinishedStage] | None = None,
 ) -> Iterator[tuple[GLCTrainer, dict[str, Any]]]:
     """
     Trains one method after the other; those whose first stages are the same share one training of it.
@@ -23,6 +25,7 @@ def compare_methods(
         make_trainer (`Callable`):
             Makes the trainer of a method. It has to give each the same rows and a model with the same initial weights
             (a deep copy of one, or `model_init`), and an `eval_dataset`.
+        shared (`dict`, *optional*): Stages trained before on the same rows and weights; those trained here are added.
 
     Yields:
         `(GLCTrainer, dict)`: The trainer when it is done, and `method`, the evaluation's metrics, those of the earlier
@@ -30,7 +33,7 @@ def compare_methods(
     """
     for name in methods:
         get_method(name)  # a wrong name is an error before the first training, not after hours
-    shared: dict[Stage, FinishedStage] = {}
+    shared = {} if shared is None else shared
     for name in methods:
         trainer = make_trainer(name)
         trainer.shared_stages = shared

@@ -116,6 +116,8 @@ class EarlierStages:
 
     def _estimate(self) -> None:
         parent = self.parent
+        # Rows may be read through random crops: the draws must not depend on whether a stage was trained just now.
+        set_seed(parent.args.seed)
         self.method.between(
             BetweenStages(
                 parent.training_data, self.trainers, parent.accelerator, parent.num_labels, parent.class_names

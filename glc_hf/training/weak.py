@@ -33,6 +33,7 @@ def label_by_weak_classifier(
     label_column: str = "label",
     data_collator: Callable | None = None,
     clean_column: str = "clean_label",
+    make_trainer: Callable[[torch.nn.Module, GLCConfig, datasets.Dataset], GLCTrainer] | None = None,
 ) -> tuple[datasets.Dataset, float]:
     """
     Replaces the labels of untrusted rows by those of a weak classifier, as the paper's third kind of noise does.
@@ -49,6 +50,8 @@ def label_by_weak_classifier(
         label_column (`str`, *optional*, defaults to `"label"`): The labels.
         data_collator (`Callable`, *optional*): As for `Trainer`.
         clean_column (`str`, *optional*, defaults to `"clean_label"`): Keeps the labels as they were.
+        make_trainer (`Callable`, *optional*): Makes the weak network's trainer from the network, its settings and the
+            rows, where it needs an optimizer of its own; by default a plain [`GLCTrainer`].
 
     Returns:
         `(Dataset, float)`: The rows with noisy labels, and the accuracy of the labels drawn for untrusted rows (1.0
@@ -59,7 +62,10 @@ def label_by_weak_classifier(
     settings.output_dir = os.path.join(args.output_dir, "weak_classifier")
     settings.save_strategy, settings.eval_strategy, settings.load_best_model_at_end = "no", "no", False
     settings.push_to_hub, settings.label_column, settings.label_names = False, label_column, None
-    trainer = GLCTrainer(copy.deepcopy(model), settings, train_dataset=dataset, data_collator=data_collator)
+    if make_trainer is None:
+        trainer = GLCTrainer(copy.deepcopy(model), settings, train_dataset=dataset, data_collator=data_collator)
+    else:
+        trainer = make_trainer(copy.deepcopy(model), settings, dataset)
     trainer.train()
     view = trainer.training_data.for_inference(trainer, "all", "all")
     logits = torch.cat([batch.logits for batch in infer(trainer, view, "all")])

@@ -31,6 +31,7 @@ def _count(model: torch.nn.Module) -> int:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
+        ("wide_resnet10_1_cifar", 77_850),
         ("wide_resnet40_2_cifar", 2_243_546),
         ("wide_resnet28_10_cifar", 36_479_194),
         ("wide_resnet16_4_cifar", 2_748_890),

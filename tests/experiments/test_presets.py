@@ -232,12 +232,13 @@ def test_svhn_is_read_from_the_folder_of_its_configuration(tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore:.*no trusted.*")
-def test_small_colour_images_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_colour_images_train(tmp_path: Path) -> None:
     rows = image_rows("img", 32)
     write(tmp_path / "uoft-cs" / "cifar10", {"train": rows, "test": rows}, {"img": Image(), "label": digits()})
-    preset = get_preset("cifar10")
+    assert get_preset("cifar10").prepare(str(tmp_path)).reduced is None
+    preset = get_preset("cifar10", architecture="wide_resnet10_1_cifar")
     data = preset.prepare(str(tmp_path))
-    monkeypatch.setattr(type(preset), "architecture", "wide_resnet16_4_cifar")
+    assert data.reduced == "network wide_resnet10_1_cifar"
     check_model(preset, data)
     check_training(preset, data, tmp_path / "out")
 

@@ -12,6 +12,7 @@ import torch
 from glc_hf.experiments.cells import arguments, make_trainer, noisy_rows
 from glc_hf.experiments.replicas.curve import StackedCurve
 from glc_hf.experiments.replicas.losses import can_stack
+from glc_hf.experiments.replicas.networks import StackedPerceptron
 from glc_hf.methods import available_methods, get_method
 from tests.experiments.small_preset import SmallImages, SmallPreset, SmallTexts, SmallWindows
 
@@ -75,6 +76,32 @@ def test_a_replica_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
     for name, values in alone.states[0].items():
         torch.testing.assert_close(together.states[1][name], values, rtol=1e-5, atol=1e-6)
     assert not torch.allclose(together.states[1]["classifier.weight"], together.states[2]["classifier.weight"])
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_columns_that_are_zero_in_a_batch_make_no_difference(activation: str) -> None:
+    torch.manual_seed(0)
+    features = torch.rand(24, 40) * (torch.rand(24, 40) < torch.linspace(0, 0.6, 40))  # some columns are never used
+    layers = [torch.nn.Linear(40, 6), torch.nn.Linear(6, 3)]
+    order = (features != 0).sum(dim=0).argsort(descending=True, stable=True)
+    named = list(zip(("hidden", "classifier"), layers, strict=True))
+    network = StackedPerceptron(named, activation, lambda tensors: tensors["rows"], 2, order)
+    between = torch.relu if activation == "relu" else torch.nn.functional.gelu
+    inputs = network.inputs({"rows": features})
+    assert inputs[1].max() < 40
+    # A wide batch, a narrow one after it (what the wide one left must go), and one of nothing but zeros.
+    batches = [features, features[features[:, order[3:]].abs().sum(dim=1).argsort()[:2]], torch.zeros(2, 40)]
+    for batch in batches:
+        logits = network.forward(network.inputs({"rows": batch}))
+        expected = layers[1](between(layers[0](batch)))
+        torch.testing.assert_close(logits[1], expected)
+        network.backward(torch.ones(2, len(batch), 3))
+        for layer in layers:
+            layer.zero_grad()
+        expected.sum().backward()
+        found = network.parameters["hidden.weight"].grad[0]
+        torch.testing.assert_close(found[:, order.argsort()], layers[0].weight.grad)
+    assert torch.equal(network.state_of(1)["hidden.weight"], layers[0].weight)
 
 
 def test_every_method_but_the_one_that_weights_examples_can_be_stacked() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from glc_hf.experiments.jobs import Curve
-from glc_hf.experiments.preset import registered
+from glc_hf.experiments.preset import Preset, registered
 from glc_hf.experiments.results import append_results, read_results
 from glc_hf.experiments.sweep import plan, run_sweep
 from tests.experiments.small_preset import SmallImages, SmallTexts
@@ -172,6 +172,10 @@ def _main(*options: str) -> tuple[int, list[str]]:
         (["--preset", "small_images", "--trusted", "5"], "5.0 is not a fraction"),
         (["--preset", "small_images", "--strengths", "0.5", "0.5"], "one value twice"),
         (["--preset", "small_images", "--epochs", "0"], "--epochs must be greater than 0"),
+        (["--preset", "small_images", "--trusted-updates", "0"], "--trusted-updates must be greater than 0"),
+        (["--preset", "small_images", "--options", "depth=3"], "has no option 'depth'; it has none"),
+        (["--preset", "twitter", "--options", "vectors"], "such as vectors=glove.txt, not 'vectors'"),
+        (["--preset", "twitter", "--options", "vector=x"], "has no option 'vector'; it has vectors"),
         (["--preset", "mnist", "--data-root", "nowhere"], "there is no such folder"),
         (["--preset", "small_images", "--seed", "1"], "unrecognized arguments: --seed 1"),
         ([], "--preset"),
@@ -226,6 +230,50 @@ def test_labels_of_a_weak_classifier_have_no_strength_and_fractions_of_their_own
         ("weak", 0.1, 1),
         ("weak", 0.3, 1),
     ]
+
+
+def test_cells_do_not_depend_on_which_others_are_trained_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one, what is the same in several cells is trained once: trusted rows, and plain last stages."""
+    monkeypatch.setattr(SmallImages, "stacks", False)
+    methods = ("no_correction", "glc", "forward", "trusted_only", "distillation")
+    together, alone = tmp_path / "together.jsonl", tmp_path / "alone.jsonl"
+    _sweep([Curve("small_images", "flip", 0.2, 0, (0.2, 0.7), methods, matrices=True)], together)
+    for method in methods:
+        _sweep([Curve("small_images", "flip", 0.2, 0, (0.7,), (method,), matrices=True)], alone)
+    assert set(_lines(alone)) < set(_lines(together))
+    assert len(_lines(together)) == 2 * len(methods)
+
+
+def test_what_was_reduced_is_said(tmp_path: Path) -> None:
+    from glc_hf.cli.sweep import curves, parser
+
+    given = ["--preset", "cifar10", "--options", "architecture=wide_resnet10_1_cifar", "--trusted-updates", "40"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Preset, "rows_of", lambda self, data_root, limit: (None, None, "few rows"))
+        (first, *_), reduced = curves(parser().parse_args([*given, "--output", "unused.jsonl"]))
+    assert reduced == "few rows, network wide_resnet10_1_cifar"
+    assert first.reduced == "trusted rows alone at least 40 updates"
+    assert first.changes == {"trusted_min_updates": 40}
+    curve = Curve("small_images", "flip", 0.2, 0, (0.5,), ("trusted_only",), epochs=1, trusted_updates=3)
+    _sweep([curve], tmp_path / "results.jsonl")
+    (row,) = read_results(tmp_path / "results.jsonl")
+    assert row["reduced"] == "1 epochs, trusted rows alone at least 3 updates"
+    assert plan([curve], tmp_path / "results.jsonl") == []
+
+
+def test_a_weak_network_is_trained_as_the_preset_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    from glc_hf.experiments import cells
+
+    made = []
+    real = cells.make_trainer
+    monkeypatch.setattr(cells, "make_trainer", lambda *given: made.append(real(*given)) or made[-1])
+    preset = SmallImages()
+    cells.noisy_rows(preset, preset.prepare(), "weak", 0.2, None, 0)
+    (trainer,) = made
+    assert trainer.optimizer_cls_and_kwargs == preset.optimizer()
+    assert trainer.args.num_train_epochs == 10
 
 
 def test_a_weak_classifier_labels_a_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

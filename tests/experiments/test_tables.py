@@ -60,6 +60,18 @@ def test_seeds_are_averaged_with_their_standard_deviation(tmp_path: Path) -> Non
     assert any("standard deviation over seeds (up to 3)" in note for note in table.notes)
 
 
+def test_a_mean_over_rows_has_the_spread_of_the_seeds_own_means(tmp_path: Path) -> None:
+    rows = [*curve(0, 20, seed=0, trusted=0.01), *curve(0, 24, seed=1, trusted=0.01)]
+    rows += [*curve(0, 40, seed=0, trusted=0.05), *curve(0, 48, seed=1, trusted=0.05)]
+    (table,) = tables_of(tmp_path, rows)
+    assert mean(table, "glc").seeds == pytest.approx({0: 15.0, 1: 18.0})
+    assert mean(table, "glc").value == pytest.approx(16.5)
+    assert mean(table, "glc").spread == pytest.approx(4.5**0.5)
+    (uneven,) = tables_of(tmp_path / "uneven", rows[:-11])  # a row of two seeds, and one of one
+    assert mean(uneven, "glc").value == pytest.approx(15.5)
+    assert mean(uneven, "glc").spread is None
+
+
 def test_incomplete_curve_is_a_dash_with_a_footnote(tmp_path: Path) -> None:
     rows = [*curve(0, 20, method="glc")[:7], *curve(0, 20, method="forward")]
     (table,) = tables_of(tmp_path, rows)

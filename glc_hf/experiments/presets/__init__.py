@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from inspect import signature
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +42,21 @@ def get_preset(name: str, **options: Any) -> Preset:
     module, _, own = name.partition(":")
     if own:
         try:
-            return getattr(import_module(module), own)(**options)
+            kind = getattr(import_module(module), own)
         except (ImportError, AttributeError) as error:
             raise ValueError(f"preset {name!r}: {error}. It names a class as module:Class.") from error
+        return _with_options(kind, name, options)
     if name not in registered():
         raise ValueError(
             f"unknown preset {name!r}; it is one of {', '.join(available_presets())}, or module:Class for your own."
         )
-    return registered()[name](**options)
+    return _with_options(registered()[name], name, options)
+
+
+def _with_options(kind: type[Preset], name: str, options: dict[str, Any]) -> Preset:
+    known = list(signature(kind).parameters)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise ValueError(f"preset {name!r} has no option {unknown[0]!r}; {has}.")
+    return kind(**options)

@@ -23,7 +23,7 @@ class SVHN(WideResNetPreset):
     dataset_config = "cropped_digits"
     num_labels = 10
     inputs = ("image",)
-    architecture = "wide_resnet16_4_cifar"
+    paper_architecture = "wide_resnet16_4_cifar"
     mirror = False
     trusted = (0.001, 0.01, 0.05)
     paper_percent: ClassVar[dict[float, float]] = {0.001: 0.1, 0.01: 1, 0.05: 5}

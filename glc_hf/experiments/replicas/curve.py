@@ -13,7 +13,7 @@ from torch import Tensor
 from glc_hf.corruption.matrix import CorruptionMatrix
 from glc_hf.experiments.replicas.losses import PlainLoss, last_stage_loss
 from glc_hf.experiments.replicas.networks import StackedNetwork
-from glc_hf.experiments.replicas.stacking import stack
+from glc_hf.experiments.replicas.stacking import column_order, stack
 from glc_hf.experiments.replicas.training import predict, train_stage
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Items, Method, Stage
@@ -67,17 +67,22 @@ class StackedCurve:
             LabelledRows(one, data.label_column, "trusted", self.num_labels, "sweep", needs_flags=True)
             for one in replicas
         ]
+        # The inputs are the same in all: of the other replicas the labels alone are read, one a row.
         tensors, labels = preset.tensors(replicas[0])
-        self.labels = torch.stack([labels, *(preset.tensors(one)[1] for one in replicas[1:])])
+        self.labels = torch.stack([torch.from_numpy(rows.item_labels("all")) for rows in self.rows])
+        if not torch.equal(self.labels[0], labels):
+            raise ValueError(f"preset {preset.name!r} has rows with several labels or none: it can't be stacked.")
         self.trusted = torch.zeros(len(labels), dtype=torch.bool)
         self.trusted[self.rows[0].rows_with("trusted")] = True
         self.model = preset.make_model(data, seed)
+        self._order = column_order(self.model, tensors)
         self.inputs = self._network(1).inputs(tensors)
         test_tensors, self.test_labels = preset.tensors(data.test)
         self.test_inputs = self._network(1).inputs(test_tensors)
         self.tick, self._stages_done = tick, 0
         self._trained: dict[Stage, StackedNetwork] = {}
         self._logits: dict[Stage, Tensor] = {}
+        self._few_logits: tuple[Stage, Tensor, Tensor] | None = None
 
     def run(self, methods: Sequence[str]) -> Iterator[CurveResult]:
         """Trains one method after the other; equal earlier stages are trained once."""
@@ -89,7 +94,7 @@ class StackedCurve:
         stages: set[Stage | str] = set()
         for name in methods:
             method = get_method(name)(self.make_args(name), self.num_labels, self._given(name, 0))
-            stages |= {*method.earlier_stages(), self._as_earlier(method) or name}
+            stages |= {*method.earlier_stages(), method.plain_last_stage() or name}
         return len(stages)
 
     def _run_method(self, name: str) -> CurveResult:
@@ -102,19 +107,13 @@ class StackedCurve:
         for replica, method in enumerate(methods):
             method.between(_ReplicaRun(self, replica, stages))
         last = methods[0].last_stage()
-        shared = self._as_earlier(methods[0])
+        shared = methods[0].plain_last_stage()
         if shared is not None:
             network = self._train_earlier(shared, args)
         else:
             start = self._trained[stages[-1]] if last.start == "previous" else None
             network = self._train(last, args, last_stage_loss(methods, self.labels, self.trusted), start)
         return self._result(name, network, methods)
-
-    def _as_earlier(self, method: Method) -> Stage | None:
-        """The last stage of a method that is plain training is what another method may have for its first."""
-        last = method.last_stage()
-        plain = type(method).item_losses is Method.item_losses
-        return last if plain and last.start == "initial" else None
 
     def _train_earlier(self, stage: Stage, args: GLCConfig) -> StackedNetwork:
         if stage not in self._trained:
@@ -145,19 +144,26 @@ class StackedCurve:
         kept, held_out = rows.split(rows.rows_with(stage.items), stage.held_out, self.make_args("glc").seed)
         return kept if part == "trained" else held_out
 
-    def logits_of(self, stage: Stage, replica: int) -> Tensor:
-        """The logits of a trained stage on all rows."""
-        if stage not in self._logits:
-            self._logits[stage] = predict(self._trained[stage], self.inputs)
-        logits = self._logits[stage]
-        return logits[replica if len(logits) > 1 else 0]
+    def logits_of(self, stage: Stage, replica: int, rows: Tensor) -> Tensor:
+        """The logits of a trained stage on some rows. Replicas ask for the same ones in turn, so they are kept: those
+        of all rows for good, those of few until others are asked for."""
+        if stage in self._logits or len(rows) > self.labels.shape[1] // 4:
+            if stage not in self._logits:
+                self._logits[stage] = predict(self._trained[stage], self.inputs)
+            logits = self._logits[stage]
+            return logits[replica if len(logits) > 1 else 0][rows]
+        kept = self._few_logits
+        if kept is None or kept[0] != stage or not torch.equal(kept[1], rows):
+            found = predict(self._trained[stage], tuple(tensor[rows] for tensor in self.inputs))
+            kept = self._few_logits = stage, rows, found
+        return kept[2][replica if len(kept[2]) > 1 else 0]
 
     def _same_labels(self, rows: np.ndarray) -> bool:
         chosen = self.labels[:, torch.from_numpy(rows)]
         return bool((chosen == chosen[:1]).all())
 
     def _network(self, replicas: int) -> StackedNetwork:
-        return stack(self.model, replicas)
+        return stack(self.model, replicas, self._order)
 
     def _given(self, method: str, replica: int) -> CorruptionMatrix | None:
         return self.true_matrices[replica] if method == "true_matrix" else None
@@ -192,7 +198,7 @@ class _ReplicaRun:
         if only is not None:
             chosen = np.intersect1d(chosen, only.numpy())
         numbers = torch.from_numpy(chosen)
-        logits = self.curve.logits_of(self.stages[stage], self.replica)[numbers]
+        logits = self.curve.logits_of(self.stages[stage], self.replica, numbers)
         yield Inferred(logits, self.curve.labels[self.replica][numbers], numbers)
 
     def probe(self, stage: int) -> None:

@@ -18,7 +18,7 @@ from glc_hf.backbones import (
 from glc_hf.experiments.replicas.networks import StackedNetwork, StackedPerceptron, StackedWordAverage
 
 
-def stack(model: torch.nn.Module, replicas: int) -> StackedNetwork:
+def stack(model: torch.nn.Module, replicas: int, order: Tensor | None = None) -> StackedNetwork:
     """
     Replicas of a model, each with its weights.
 
@@ -26,16 +26,26 @@ def stack(model: torch.nn.Module, replicas: int) -> StackedNetwork:
         model (`torch.nn.Module`): A fully connected network, the mean of word vectors, or the window tagger with fixed
             vectors (of rows that are one window each, labelled in the middle).
         replicas (`int`): How many.
+        order (`Tensor`, *optional*): Of [`column_order`].
     """
     if isinstance(model, ImageMLPForImageClassification):
         layers = [(f"layers.{place}", layer) for place, layer in enumerate(model.layers)]
-        return StackedPerceptron([*layers, ("classifier", model.classifier)], "relu", _pixels, replicas)
+        return StackedPerceptron([*layers, ("classifier", model.classifier)], "relu", _pixels, replicas, order)
     if isinstance(model, WordAverageForSequenceClassification):
         return StackedWordAverage(("embeddings", model.embeddings), ("classifier", model.classifier), replicas)
     if isinstance(model, WindowTaggerForTokenClassification) and not model.config.train_vectors:
         layers = [("hidden", model.hidden), ("classifier", model.classifier)]
-        return StackedPerceptron(layers, "gelu", partial(_windows, model.word_vectors), replicas)
+        return StackedPerceptron(layers, "gelu", partial(_windows, model.word_vectors), replicas, order)
     raise ValueError(f"a {type(model).__name__} can't be trained in replicas.")
+
+
+def column_order(model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Tensor | None:
+    """The columns of the features of these rows, those that are zero most often last: what `stack` takes. `None` for
+    networks without fixed features."""
+    network = stack(model, 1)
+    if not isinstance(network, StackedPerceptron):
+        return None
+    return (network.features(tensors) != 0).sum(dim=0).argsort(descending=True, stable=True)
 
 
 def _pixels(tensors: Mapping[str, Tensor]) -> Tensor:
