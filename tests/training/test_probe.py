@@ -151,8 +151,11 @@ def test_features_are_kept_on_disk_by_network_and_rows(tmp_path, cache, monkeypa
     assert len(embedded) == 1
     make(tmp_path / "3", model=bert(seed=1, initializer_range=0.3)).train()
     assert len(embedded) == 2
-    make(tmp_path / "4", data=noisy_text_rows(seed=1)).train()
-    assert len(embedded) == len(list(cache.iterdir())) == 3
+    make(tmp_path / "4", data=noisy_text_rows(strength=0.3)).train()  # other labels
+    assert len(embedded) == 3
+    backwards = [row[::-1] for row in noisy_text_rows()["input_ids"]]
+    make(tmp_path / "5", data=noisy_text_rows().remove_columns("input_ids").add_column("input_ids", backwards)).train()
+    assert len(embedded) == len(list(cache.iterdir())) == 4
 
 
 def test_a_file_that_was_cut_short_is_never_seen(tmp_path):
