@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import audit
+import cost_table
 import digits
 import trec
 import trusted_rows
@@ -29,6 +30,7 @@ def render(text: str) -> str:
         "trec": trec.summary(),
         "audit": audit.summary(),
         "trusted_rows": trusted_rows.summary(),
+        "bench": cost_table.summary(),
     }
     for name, table in tables.items():
         text, found = re.subn(
