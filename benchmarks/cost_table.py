@@ -30,9 +30,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def summary(folder: Path = RESULTS) -> str:
-    """The lines of all files as one Markdown table: the median, and the quartiles of all turns."""
+    """The lines of all files as one Markdown table: median and quartiles (of fewer than four turns the extremes)."""
     rows = [
-        "| what | against | ratio | quartiles | turns | meant to be at most |",
+        "| what | against | ratio | spread | turns | meant to be at most |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name in FILES:
