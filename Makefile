@@ -1,5 +1,6 @@
 # make demo   trains on noisy digits and prints accuracy before and after correction
 # make test   lint and the whole suite
+# make bench  what it costs, as ratios, and the README's tables anew
 # make long   the long forms: crashes by the dozen, ten million streamed rows, 21,841 classes
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,7 +8,10 @@ BIN := $(VENV)/bin
 # Two test processes share two cores best with one thread each.
 TEST_PROCESSES ?= 2
 
-.PHONY: demo test long lint format clean
+# The benchmarks of the README's table of costs; each writes its file in benchmarks/results/.
+BENCHMARKS ?= corrected_loss training_step estimation import_time robust_run
+
+.PHONY: demo test bench long lint format clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +37,12 @@ format: $(VENV)/.test
 
 test: lint
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES)
+
+bench: $(VENV)/.test
+	set -e; for name in $(BENCHMARKS); do \
+		OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/$$name.py; \
+	done
+	$(BIN)/python benchmarks/render_readme.py
 
 long: $(VENV)/.test
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m long

@@ -3,35 +3,29 @@
 What the corrected cross-entropy costs: forward and backward on one CPU thread, against PyTorch's cross-entropy and
 against the authors' formula.
 
-    python benchmarks/corrected_loss.py --output benchmarks/results/corrected_loss.json
+    python benchmarks/corrected_loss.py
 
-The contestants take turns within one run, so that whatever else the machine does meets all of them alike, and each
-ratio is the median of the ratios of neighbouring turns. The authors' formula, which reads the whole matrix and so
-empties the caches for the others, has one turn in twenty, and a turn that is not counted follows it.
+The contestants take turns within one run. The authors' formula, which reads the whole matrix and so empties the caches
+for the others, has a turn of its own with cross-entropy beside it after every twenty, and a turn that is not counted
+follows it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import shlex
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from timing import RESULTS, in_words, measured, ratios, spread, take_turns, write_result
 from torch import Tensor
 
 from glc_hf import CorruptionMatrix, corrected_cross_entropy
 
 
-# (rows, classes, repeats)
-SIZES = [(256, 10, 2000), (256, 100, 1500), (256, 1000, 400), (64, 10000, 150)]
+# (rows, classes, turns, at most so many times cross-entropy)
+SIZES = [(256, 10, 2000, 3.0), (256, 100, 1500, 2.2), (256, 1000, 400, 1.4), (64, 10000, 160, 1.4)]
 TRUSTED_SHARE = 0.1
 TURNS_BETWEEN_AUTHORS = 20
 
@@ -67,74 +61,49 @@ def contestants(rows: int, classes: int) -> dict[str, Callable[[], None]]:
     return {name: step(loss) for name, loss in losses.items()}
 
 
-def measure(rows: int, classes: int, repeats: int) -> dict[str, object]:
-    """Median microseconds and quartiles of each contestant, and the ratios to cross-entropy."""
+def measure(rows: int, classes: int, turns: int, at_most: float) -> list[dict[str, object]]:
+    """The ratios to cross-entropy of the corrected loss, without and with trusted rows; the authors' beside them."""
     runs = contestants(rows, classes)
-    authors = runs.pop("authors")
+    authors = {name: runs[name] for name in ("cross_entropy", "authors")}
+    del runs["authors"]
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    ratios: dict[str, list[float]] = {name: [] for name in [*runs, "authors"]}
-    seconds["authors"] = []
-    for turn in range(-10, repeats):
-        times = {name: _seconds(run) for name, run in runs.items()}
-        if turn < 0:
-            continue
-        if turn % TURNS_BETWEEN_AUTHORS == 0:
-            times["authors"] = _seconds(authors)
-            for run in runs.values():
-                run()
-        for name, taken in times.items():
-            seconds[name].append(taken)
-            ratios[name].append(taken / times["cross_entropy"])
-    result: dict[str, object] = {"rows": rows, "classes": classes, "repeats": repeats, "microseconds": {}, "ratio": {}}
-    for name in seconds:
-        result["microseconds"][name] = _spread(seconds[name], 1e6)
-        result["ratio"][name] = _spread(ratios[name], 1.0)
-    return result
-
-
-def _seconds(run: Callable[[], None]) -> float:
-    """Processor time, of all threads: other programs that want the processor don't count."""
-    start = time.process_time()
-    run()
-    return time.process_time() - start
-
-
-def _spread(values: list[float], unit: float) -> dict[str, float]:
-    low, median, high = (round(value * unit, 3) for value in statistics.quantiles(values, n=4))
-    return {"median": median, "lower_quartile": low, "upper_quartile": high}
+    of_authors: dict[str, list[float]] = {name: [] for name in authors}
+    for _ in range(turns // TURNS_BETWEEN_AUTHORS):
+        for name, taken in take_turns(runs, TURNS_BETWEEN_AUTHORS, warm_up=2).items():
+            seconds[name].extend(taken)
+        for name, taken in take_turns(authors, 1).items():
+            of_authors[name].extend(taken)
+    size = f"B={rows}, K={classes:,}"
+    more = {
+        "microseconds": {name: spread(values, 1e6, 1) for name, values in seconds.items()},
+        "ratio_of_authors_formula": spread(ratios(of_authors, "authors", "cross_entropy")),
+    }
+    names = {
+        "corrected": f"corrected loss, {size}",
+        "corrected_with_trusted": f"the same with {TRUSTED_SHARE:.0%} trusted rows",
+    }
+    return [
+        measured(what, "`F.cross_entropy`", ratios(seconds, name, "cross_entropy"), at_most, **more)
+        for name, what in names.items()
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
-    parser.add_argument("--output", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--repeats", type=float, default=1.0, help="multiplies the number of repeats")
-    arguments = parser.parse_args()
+    """Measures, prints, and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=RESULTS / "corrected_loss.json")
+    parser.add_argument("--repeats", type=float, default=1.0, help="multiplies the number of turns")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-
-    print("processor time of forward + backward, one thread; ratio to F.cross_entropy: median (quartiles)")
-    print(f"{'rows':>5} {'classes':>7} {'cross_entropy':>14} {'corrected':>20} {'with trusted':>20} {'authors':>20}")
-    results = []
-    for rows, classes, repeats in SIZES:
-        result = measure(rows, classes, max(2 * TURNS_BETWEEN_AUTHORS, int(repeats * arguments.repeats)))
-        results.append(result)
-        cells = [
-            f"{r['median']:6.2f} ({r['lower_quartile']:.2f}-{r['upper_quartile']:.2f})"
-            for r in (result["ratio"][name] for name in ("corrected", "corrected_with_trusted", "authors"))
-        ]
-        plain = result["microseconds"]["cross_entropy"]["median"]
-        print(f"{rows:5d} {classes:7d} {plain:11.0f} µs " + " ".join(f"{cell:>20}" for cell in cells), flush=True)
-
-    if arguments.output is not None:
-        content = {
-            "command": shlex.join(["python", *sys.argv]),
-            "what": "processor time of forward + backward, float32, one thread; contestants take turns in one run",
-            "trusted_share": TRUSTED_SHARE,
-            "versions": {"python": platform.python_version(), "torch": torch.__version__},
-            "cpu_count": os.cpu_count(),
-            "results": results,
-        }
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    lines = []
+    for rows, classes, turns, at_most in SIZES:
+        turns = max(2 * TURNS_BETWEEN_AUTHORS, int(turns * options.repeats))
+        for line in measure(rows, classes, turns, at_most):
+            lines.append(line)
+            print(in_words(line), flush=True)
+        print(f"  the authors' formula: {lines[-1]['ratio_of_authors_formula']['median']:.1f}×", flush=True)
+    what = "processor time of forward + backward, float32, one thread; contestants take turns in one run"
+    write_result(options.output, what, lines, ["torch"], trusted_share=TRUSTED_SHARE)
 
 
 if __name__ == "__main__":

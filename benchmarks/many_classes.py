@@ -92,10 +92,9 @@ def peak_of(make: Callable[[], Work]) -> float:
     if child == 0:
         work = make()
         gc.collect()
-        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-        before = _status("VmRSS")
+        before = reset_peak()
         work()
-        os.write(writer, str(_status("VmHWM") - before).encode())
+        os.write(writer, str(peak() - before).encode())
         os._exit(0)
     os.close(writer)
     found = os.read(reader, 64)
@@ -103,12 +102,23 @@ def peak_of(make: Callable[[], Work]) -> float:
     _, status = os.waitpid(child, 0)
     if status:
         raise SystemExit(f"a measurement failed (status {status})")
-    return int(found) * 1024 / MEBIBYTE
+    return float(found)
 
 
-def _status(name: str) -> int:
+def reset_peak() -> float:
+    """Mebibytes that this process holds now; from here on, [`peak`] counts anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def peak() -> float:
+    """The most mebibytes that this process has held since [`reset_peak`]."""
+    return _status("VmHWM")
+
+
+def _status(name: str) -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+    return next(int(line.split()[1]) * 1024 / MEBIBYTE for line in lines if line.startswith(f"{name}:"))
 
 
 def measure(classes: int, rows: int, trusted: int) -> dict[str, float]:

@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import audit
+import cost_table
 import digits
 import paper_tables
 import trec
@@ -29,6 +30,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "audit": audit.summary,
         "trusted_rows": trusted_rows.summary,
         "paper_means": paper_tables.means,
+        "bench": cost_table.summary,
     },
     "docs/results.md": {
         "paper_means": paper_tables.means,

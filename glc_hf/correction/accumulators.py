@@ -70,8 +70,10 @@ class _MatrixAccumulator(Accumulator):
 
     def update_logits(self, logits: Tensor, labels: Tensor, temperature: float = 1.0) -> None:
         """The same with probs = softmax(logits / temperature), computed in float64."""
-        probs = torch.softmax(logits.detach().double() / temperature, dim=-1)
-        self.update(probs, labels)
+        logits = logits.detach()
+        if temperature != 1.0:
+            logits = logits.double() / temperature
+        self.update(torch.softmax(logits, dim=-1, dtype=torch.float64), labels)
 
     def _add(self, rows: Tensor, labels: Tensor) -> None:
         raise NotImplementedError

@@ -102,9 +102,12 @@ def _weights(labels: Tensor, trusted: Tensor | None, rows: Tensor) -> Tensor:
     weights = rows.index_select(0, labels)
     if trusted is None:
         return weights
-    # Out of place first: under vmap only `trusted` may be batched.
-    weights = weights * trusted.logical_not().unsqueeze(-1)
-    return weights.scatter_add_(-1, labels.unsqueeze(-1), trusted.to(weights.dtype).unsqueeze(-1))
+    flags = trusted.to(weights.dtype).unsqueeze(-1)
+    if torch._C._are_functorch_transforms_active():  # under vmap only `trusted` may be batched
+        weights = weights * (1 - flags)
+    else:  # in place: another N×K of fresh memory takes longer than the product
+        weights.mul_(1 - flags)
+    return weights.scatter_add_(-1, labels.unsqueeze(-1), flags)
 
 
 def _log_weights(

@@ -59,7 +59,7 @@ def check_probabilities(rows: Tensor, numbers: Tensor) -> None:
     """Raises, naming the first bad row, unless each of the `(n, K)` rows is non-negative and sums to one."""
     tolerance = _SUM_TOLERANCE_16_BIT if rows.dtype in (torch.float16, torch.bfloat16) else _SUM_TOLERANCE
     sums = rows.sum(dim=-1, dtype=torch.float64)
-    good = ((sums - 1).abs() <= tolerance) & (rows >= 0).all(dim=-1)  # NaN and infinity fail both
+    good = ((sums - 1).abs() <= tolerance) & (rows.amin(dim=-1) >= 0)  # NaN and infinity fail one of them
     if not bool(good.all()):
         at = int(good.logical_not().nonzero()[0])
         raise ValueError(

@@ -8,14 +8,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import DefaultDataCollator, default_data_collator
+from transformers.trainer_utils import RemoveColumnsCollator
 
-from glc_hf.training.rows import ROW_KEY
+from glc_hf.training.rows import ROW_KEY, FlaggedBatch
 
 
 class FlagCollator:
     """
     Takes the flag and the row number out of each feature, lets the user's collator do its work on the rest, and puts
     them into the batch as tensors. Collators that pad labels (token classification) never see a column they can't pad.
+
+    Where the columns were read as tensors and the collator is the default one, which would only stack them again, they
+    are the batch: no row is looked at.
 
     Args:
         collator (`Callable`): The user's collator.
@@ -34,6 +39,8 @@ class FlagCollator:
         return getattr(self.collator, "tokenizer", None)
 
     def __call__(self, features: list[Any]) -> dict[str, Any]:
+        if isinstance(features, FlaggedBatch):
+            return self._collate_columns(features)
         if not isinstance(features[0], dict) and not hasattr(features[0], "keys"):
             return self.collator(features)
         features = [dict(feature) for feature in features]
@@ -47,10 +54,21 @@ class FlagCollator:
             batch[ROW_KEY] = torch.tensor(rows)
         return batch
 
-    def _align(self, flags: list[Any], labels: torch.Tensor) -> torch.Tensor:
+    def _collate_columns(self, features: FlaggedBatch) -> dict[str, Any]:
+        stacks = self.collator is default_data_collator or isinstance(self.collator, DefaultDataCollator)
+        batch = _stacked(features.columns) if stacks else None
+        if batch is None:
+            batch = self.collator(features.unflagged())
+        labels = batch.get(self.label_name)
+        if labels is not None and features.flags is not None:
+            batch[self.trusted_column] = self._align(features.flags, labels)
+        batch[ROW_KEY] = torch.from_numpy(features.numbers)
+        return batch
+
+    def _align(self, flags: list[Any] | np.ndarray, labels: torch.Tensor) -> torch.Tensor:
         """One flag for each label: a row's flag on all its tokens, a token's on its own, False on padding."""
         if np.ndim(flags[0]) == 0:
-            per_row = torch.as_tensor([bool(flag) for flag in flags])
+            per_row = torch.as_tensor(np.asarray(flags, dtype=bool))
             return per_row.view(-1, *[1] * (labels.dim() - 1)).expand(labels.shape)
         aligned = torch.zeros(labels.shape, dtype=torch.bool)
         from_left = getattr(self.tokenizer, "padding_side", "right") != "left"
@@ -64,3 +82,37 @@ class FlagCollator:
             where = slice(0, length) if from_left else slice(labels.shape[1] - length, None)
             aligned[place, where] = torch.as_tensor(np.asarray(flag, dtype=bool))
         return aligned
+
+
+class ColumnDropper:
+    """
+    Drops the columns that the model does not take, from the columns themselves where the rows come as such.
+
+    Args:
+        collator (`RemoveColumnsCollator`): The Trainer's own, which goes through them row by row.
+    """
+
+    def __init__(self, collator: RemoveColumnsCollator) -> None:
+        self.collator = collator
+
+    def __call__(self, features: Any) -> dict[str, Any]:
+        if not isinstance(features, FlaggedBatch):
+            return self.collator(features)
+        return self.collator.data_collator(features.with_columns(self.collator._remove_columns(features.columns)))
+
+
+def _stacked(columns: dict[str, Any]) -> dict[str, torch.Tensor] | None:
+    """What `default_data_collator` makes of the rows of these columns; `None` where not all of them are tensors."""
+    if not all(isinstance(column, torch.Tensor) for column in columns.values()):
+        return None
+    batch = {}
+    if "label" in columns:
+        labels = columns["label"]
+        if labels.dim() != 1:
+            return None
+        batch["labels"] = labels.to(torch.float if labels.is_floating_point() else torch.long, copy=True)
+    elif "label_ids" in columns:
+        batch["labels"] = columns["label_ids"].clone()
+    # Copies, as stacking makes them: what a transform keeps must not change with the batch.
+    rest = {name: column.clone() for name, column in columns.items() if name not in ("label", "label_ids")}
+    return {**batch, **rest}

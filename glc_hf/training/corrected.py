@@ -16,7 +16,7 @@ from transformers.utils import logging
 from glc_hf.methods.base import IGNORED, Batch, Items, plain_cross_entropy
 from glc_hf.training.arguments import NothingToPickle, write_arguments
 from glc_hf.training.checkpoints import CheckpointedTrainer
-from glc_hf.training.collator import FlagCollator
+from glc_hf.training.collator import ColumnDropper, FlagCollator
 from glc_hf.training.held_out import TRUSTED_SET
 from glc_hf.training.rows import ROW_KEY, FlaggedRows
 from glc_hf.training.runs import write_record
@@ -92,6 +92,10 @@ class CorrectedTrainer(CheckpointedTrainer):
             # The transform needs the columns that the model does not take: drop those after it, in the collator.
             dataset = FlaggedRows(dataset, np.arange(len(dataset)), None, self.args.trusted_column)
         return super()._get_dataloader(dataset, *args, **kwargs)
+
+    def _get_collator_with_removed_columns(self, data_collator: Any, description: str | None = None) -> Any:
+        collator = super()._get_collator_with_removed_columns(data_collator, description)
+        return ColumnDropper(collator) if collator is not data_collator else collator
 
     def _without_unused_columns(self, dataset: Any) -> Any:
         if isinstance(dataset, datasets.Dataset) and not _has_transform(dataset):

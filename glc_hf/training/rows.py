@@ -186,9 +186,9 @@ class FlaggedRows(torch.utils.data.Dataset):
     Rows of a dataset by number, each with its flag and its row number attached, whatever transform made its columns.
 
     Args:
-        dataset: Any map-style dataset; `__getitems__` is used where it has one.
+        dataset (`datasets.Dataset`): Read a batch at a time.
         rows (`np.ndarray`): Row numbers, repeated ones allowed. A negative number −1−i stands for row i as padding.
-        flags (`Column`, *optional*): The flags to attach.
+        flags (`Column`, *optional*): The flags to attach; those that the dataset itself may have if there are none.
         trusted_column (`str`): The key of the flag in each item.
     """
 
@@ -204,25 +204,64 @@ class FlaggedRows(torch.utils.data.Dataset):
     def __getitem__(self, place: int) -> dict[str, Any]:
         return self.__getitems__([place])[0]
 
-    def __getitems__(self, places: Sequence[int]) -> list[dict[str, Any]]:
+    def __getitems__(self, places: Sequence[int]) -> FlaggedBatch:
         numbers = self.rows[np.asarray(places, dtype=np.int64)]
-        rows = np.where(numbers < 0, -1 - numbers, numbers).tolist()
-        if hasattr(self.dataset, "__getitems__"):
-            items = self.dataset.__getitems__(rows)
-        else:
-            items = [self.dataset[row] for row in rows]
-        return [
-            self._with_flag(item, row, int(number)) for item, row, number in zip(items, rows, numbers, strict=True)
-        ]
-
-    def _with_flag(self, item: Any, row: int, number: int) -> dict[str, Any]:
-        item = dict(item)
-        item[ROW_KEY] = number
+        rows = np.where(numbers < 0, -1 - numbers, numbers)
+        columns = dict(self.dataset[rows.tolist()])
+        flags = columns.pop(self.trusted_column, None)
         if self.flags is not None:
-            offsets = self.flags.offsets
-            flag = self.flags.values[row] if offsets is None else self.flags.values[offsets[row] : offsets[row + 1]]
-            item[self.trusted_column] = flag
+            values, offsets = self.flags.values, self.flags.offsets
+            flags = values[rows] if offsets is None else [values[offsets[row] : offsets[row + 1]] for row in rows]
+        return FlaggedBatch(columns, numbers, flags, self.trusted_column)
+
+
+class FlaggedBatch(Sequence):
+    """
+    Some rows as the columns they were read in, their flags and row numbers apart. As a sequence it has one `dict` a
+    row; a collator that needs no single rows takes the columns whole.
+
+    Args:
+        columns (`dict[str, Any]`): The columns, all of one length.
+        numbers (`np.ndarray`): The row numbers, as [`FlaggedRows`] has them.
+        flags (`Sequence`, *optional*): A flag for each row, or several.
+        trusted_column (`str`): The key of the flag in each item.
+    """
+
+    def __init__(
+        self,
+        columns: dict[str, Any],
+        numbers: np.ndarray,
+        flags: Any,
+        trusted_column: str,
+    ) -> None:
+        self.columns = columns
+        self.numbers = numbers
+        self.flags = flags
+        self.trusted_column = trusted_column
+        for name, column in columns.items():
+            if len(column) != len(numbers):
+                raise ValueError(
+                    f"{len(column)} values of {name!r} were read for {len(numbers)} rows: a transform must give "
+                    "as many as it gets."
+                )
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:  # type: ignore[override]
+        item = {name: column[place] for name, column in self.columns.items()}
+        item[ROW_KEY] = int(self.numbers[place])
+        if self.flags is not None:
+            item[self.trusted_column] = self.flags[place]
         return item
+
+    def with_columns(self, columns: dict[str, Any]) -> FlaggedBatch:
+        """The same rows with other columns."""
+        return FlaggedBatch(columns, self.numbers, self.flags, self.trusted_column)
+
+    def unflagged(self) -> list[dict[str, Any]]:
+        """One `dict` a row, without flag and row number."""
+        return [{name: column[place] for name, column in self.columns.items()} for place in range(len(self))]
 
 
 def _same_lengths(first: Column, second: Column) -> bool:

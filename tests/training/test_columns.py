@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset, Features, Image, Value
-from transformers import DataCollatorForTokenClassification
+from transformers import DataCollatorForTokenClassification, default_data_collator
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
+from glc_hf.corruption.columns import Column
 from glc_hf.training.collator import FlagCollator
-from glc_hf.training.rows import ROW_KEY
+from glc_hf.training.rows import ROW_KEY, FlaggedRows
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, token_bert, token_rows, weights
 
 
@@ -172,3 +173,57 @@ def test_another_label_column_can_be_named(tmp_path):
     trainer = GLCTrainer(bert(), config(tmp_path, label_column="topic"), train_dataset=data)
     trainer.train()
     assert trainer.corruption_matrix.label_names == ["class 0", "class 1", "class 2"]
+
+
+def _columns(labels):
+    return {"x": torch.randn(5, 3).tolist(), "trusted": [True, False, False, True, False], **labels}
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{"label": [0, 2, 1, 1, 0]}, {"label": [0.5, 1, 2, 3, 4]}, {"label_ids": [[0, 1]] * 5}, {"labels": [0] * 5}],
+)
+@pytest.mark.parametrize("kind", [None, "torch", "numpy"])
+def test_columns_taken_whole_are_what_the_default_collator_makes_of_their_rows(labels, kind):
+    data = Dataset.from_dict(_columns(labels))
+    plain = data.remove_columns("trusted").with_format(kind)
+    flags = Column(np.array(data["trusted"]), None)
+    rows = np.array([4, 0, 0, -1 - 3])
+    batch = FlagCollator(default_data_collator, "trusted")(
+        FlaggedRows(plain, rows, flags, "trusted").__getitems__(range(4))
+    )
+    expected = default_data_collator([plain[row] for row in (4, 0, 0, 3)])
+    assert batch.pop(ROW_KEY).tolist() == rows.tolist()
+    trusted = batch.pop("trusted")
+    assert trusted.shape == expected["labels"].shape
+    assert trusted.reshape(4, -1)[:, 0].tolist() == [False, True, True, True]
+    assert batch.keys() == expected.keys()
+    for name, values in expected.items():
+        assert batch[name].dtype == values.dtype
+        assert torch.equal(batch[name], values)
+
+
+def test_tensors_that_a_transform_keeps_do_not_change_with_the_batch():
+    kept = torch.zeros(5, 3)
+    data = Dataset.from_dict({"row": list(range(5))}).with_transform(lambda batch: {"x": kept[: len(batch["row"])]})
+    batch = FlagCollator(default_data_collator, "trusted")(
+        FlaggedRows(data, np.arange(5), None, "trusted").__getitems__([1, 2])
+    )
+    batch["x"] += 1
+    assert (kept == 0).all()
+
+
+def test_ragged_columns_go_to_the_collator_row_by_row():
+    data = Dataset.from_dict({"x": [[1], [1, 2]], "labels": [0, 1]}).with_format("torch")
+    features = FlaggedRows(data, np.arange(2), Column(np.array([True, False]), None), "trusted").__getitems__([0, 1])
+    seen = []
+    FlagCollator(lambda rows: seen.extend(rows) or {"labels": torch.tensor([0, 1])}, "trusted")(features)
+    assert [row.keys() for row in seen] == [{"x", "labels"}] * 2
+    with pytest.raises(RuntimeError, match="equal size"):
+        FlagCollator(default_data_collator, "trusted")(features)
+
+
+def test_a_transform_that_loses_rows_is_named():
+    data = Dataset.from_dict({"x": [1, 2, 3]}).with_transform(lambda batch: {"x": batch["x"][:1]})
+    with pytest.raises(ValueError, match="1 values of 'x' were read for 3 rows"):
+        FlaggedRows(data, np.arange(3), None, "trusted").__getitems__([0, 1, 2])
