@@ -92,42 +92,28 @@ def corrected_cross_entropy(
 
 
 class _CorrectedCrossEntropy(torch.autograd.Function):
-    """
-    The gradient is computed along with the loss, where all it needs is at hand: backward is one multiplication.
-
-    Backward gives that gradient away, multiplied in place: another N×K of fresh memory costs as much as all the rest.
-    If the graph is retained for a second backward, the gradient is computed once more.
-    """
+    """The gradient is computed along with the loss, where all it needs is at hand: backward is one multiplication."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, *arguments: Any) -> Tensor:
-        loss, ctx.gradient = _forward(logits, *arguments, with_gradient=True)
-        ctx.save_for_backward(logits, *arguments[:3])
-        ctx.arguments = arguments[3:]
+        loss, gradient = _forward(logits, *arguments, with_gradient=True)
+        ctx.save_for_backward(logits, gradient, *arguments[:3])
+        ctx.count, ctx.matrix, ctx.reduction, _ = arguments[3:]
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, labels, trusted, ignored = ctx.saved_tensors
-        count, matrix, reduction, _ = ctx.arguments
-        if reduction == "mean":
-            upstream = upstream / _at_least_one(count)
-        elif reduction == "none":
-            upstream = upstream.reshape(-1, 1)
-        gradient, ctx.gradient = ctx.gradient, None
+        logits, gradient, labels, trusted, ignored = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
-            x = _rows(logits).to(matrix.rows.dtype)
-            gradient = differentiable_item_gradients(x, labels, trusted, matrix)
+            x = _rows(logits).to(gradient.dtype)
+            gradient = differentiable_item_gradients(x, labels, trusted, ctx.matrix)
             if ignored is not None:
                 gradient = gradient.masked_fill(ignored.unsqueeze(-1), 0)
-            gradient = gradient * upstream
-        else:
-            if gradient is None:
-                gradient = _forward(logits, *ctx.saved_tensors[1:], *ctx.arguments, with_gradient=True)[1]
-            if _is_batched(upstream):
-                gradient = gradient * upstream
-            else:
-                gradient.mul_(upstream)
+        if ctx.reduction == "mean":
+            upstream = upstream / _at_least_one(ctx.count)
+        elif ctx.reduction == "none":
+            upstream = upstream.reshape(-1, 1)
+        gradient = gradient * upstream
         if gradient.shape != logits.shape:
             gradient = gradient.reshape(logits.shape)
         return gradient.to(logits.dtype), None, None, None, None, None, None, None
@@ -151,11 +137,6 @@ def _forward(
         if gradient is not None:
             gradient.masked_fill_(ignored.unsqueeze(-1), 0)
     return _reduce(losses, count, reduction, shape), gradient
-
-
-def _is_batched(upstream: Tensor) -> bool:
-    """Whether vmap runs over the upstream gradient alone, as with `is_grads_batched=True`; that has one of its own."""
-    return torch._C._are_functorch_transforms_active() or torch._C._functorch.is_legacy_batchedtensor(upstream)
 
 
 def _reduce(losses: Tensor, count: int | Tensor, reduction: str, shape: torch.Size) -> Tensor:
