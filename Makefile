@@ -39,6 +39,7 @@ test: lint
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES)
 
 bench: $(VENV)/.test
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]"
 	set -e; for name in $(BENCHMARKS); do \
 		OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/$$name.py; \
 	done

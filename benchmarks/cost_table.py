@@ -2,8 +2,8 @@
 """
 The table of costs, from the result files that exist.
 
-A file holds measured lines, as [`timing.measured`] makes them: under `"measured"` in a `.json`, one a line in a
-`.jsonl`. Another benchmark joins the table by its name in `FILES`.
+A file holds measured lines, as [`timing.measured`] makes them, under `"measured"`. Another benchmark joins the table by
+its name in `FILES`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ FILES = ["corrected_loss.json", "training_step.json", "estimation.json", "import
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The measured lines of a result file; none where there is no such file."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".jsonl":
-        found = [json.loads(line) for line in text.splitlines() if line.strip()]
-        return [line for line in found if "ratio" in line]  # other lines are what these are made of
-    return json.loads(text)["measured"]
+    return json.loads(path.read_text(encoding="utf-8"))["measured"] if path.exists() else []
 
 
 def summary(folder: Path = RESULTS) -> str:

@@ -60,12 +60,14 @@ class GoldLossCorrection(MatrixMethod):
         """Estimates Ĉ."""
         if self.given_matrix is not None:
             return
+        # The sums go before the matrix comes: each of them is K×K in float64.
         if self.args.estimator == "paired":
-            estimate = self._count_pairs(run)
+            probs, counts = self._count_pairs(run).compute()
         else:
             temperature = fit_temperature(run) if self.args.calibrate else 1.0
-            estimate = accumulate_trusted(run, GoldAccumulator(self.num_labels), temperature=temperature)
-        probs, counts = estimate.compute()
+            sums = GoldAccumulator(self.num_labels)
+            probs, counts = accumulate_trusted(run, sums, temperature=temperature).compute()
+            del sums
         if self._refines:
             probs = lean_scarce_rows(probs, counts)
         self.matrix = finish_matrix(run, self.args, probs, counts)

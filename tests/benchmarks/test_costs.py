@@ -90,7 +90,7 @@ def test_a_result_file_becomes_a_row_of_the_table(timing, cost_table, tmp_path, 
     line = timing.measured("a thing", "`another`", [1.0, 1.5, 2.0], at_most=3, seconds={"a": 1})
     timing.write_result(tmp_path / "training_step.json", "how", [line], ["torch"], threads=1)
     more = timing.measured("memory", "nothing", [0.5], at_most=3, unit=" matrices")
-    (tmp_path / "robust_run.jsonl").write_text(json.dumps(more) + "\n" + json.dumps({"seed": 0, "seconds": 3}) + "\n")
+    timing.write_result(tmp_path / "robust_run.json", "how", [more], [])
     assert cost_table.summary(tmp_path).splitlines()[2:] == [
         "| a thing | `another` | **1.50**× | 1.00–2.00 | 3 | 3× |",
         "| memory | nothing | **0.50** matrices | 0.50–0.50 | 1 | 3 matrices |",
