@@ -2,8 +2,8 @@
 """
 The table of costs, from the result files that exist.
 
-A file holds measured lines, as [`timing.measured`] makes them, under `"measured"`. Another benchmark joins the table by
-its name in `FILES`.
+A file holds measured lines, as [`timing.measured`] makes them, under `"measured"`. Another benchmark joins the table
+by its name in `FILES`.
 """
 
 from __future__ import annotations
