@@ -134,14 +134,15 @@ def test_data_parallel(tmp_path, monkeypatch):
 def test_ways_to_share_a_model_out_that_the_stages_can_not_follow(kind, plugin, fsdp, match):
     accelerator = SimpleNamespace(distributed_type=kind, state=SimpleNamespace(fsdp_plugin=plugin))
     with pytest.raises(ValueError, match=match):
-        check_devices(SimpleNamespace(n_gpu=1, fsdp=fsdp), accelerator)
+        check_devices(SimpleNamespace(n_gpu=1, fsdp=fsdp, stage1="full"), accelerator)
 
 
-def test_fsdp_in_its_second_version_is_welcome():
+def test_fsdp_in_its_second_version_is_welcome_but_for_a_probe():
     state = SimpleNamespace(fsdp_plugin=SimpleNamespace(fsdp_version=2))
-    check_devices(
-        SimpleNamespace(n_gpu=1, fsdp=True), SimpleNamespace(distributed_type=DistributedType.FSDP, state=state)
-    )
+    accelerator = SimpleNamespace(distributed_type=DistributedType.FSDP, state=state)
+    check_devices(SimpleNamespace(n_gpu=1, fsdp=True, stage1="full"), accelerator)
+    with pytest.raises(ValueError, match="whole network in each process.*stage1='short'"):
+        check_devices(SimpleNamespace(n_gpu=1, fsdp=True, stage1="probe"), accelerator)
 
 
 def test_plain_training_arguments(tmp_path):
