@@ -99,6 +99,8 @@ def _log_probs(x: Tensor) -> Tensor:
 
 
 def _weights(labels: Tensor, trusted: Tensor | None, rows: Tensor) -> Tensor:
+    if trusted is not None and len(rows) > rows.shape[1]:
+        return rows.index_select(0, torch.add(labels, trusted, alpha=rows.shape[1]))
     weights = rows.index_select(0, labels)
     if trusted is None:
         return weights

@@ -15,13 +15,17 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from glc_hf.corruption.matrix import CorruptionMatrix
 
 
+_MOST_CLASSES_WITH_IDENTITY = 2048
+
+
 @dataclass(frozen=True)
 class TransposedMatrix:
     """
-    Cᵀ, so that the K numbers a noisy label needs, C[:, label], are one contiguous row.
+    Cᵀ, so that the K numbers a noisy label needs, C[:, label], are one contiguous row. Up to some thousand classes the
+    identity stands below it: row K + label is what a trusted label needs, read like any other.
 
     Args:
-        rows (`Tensor` of shape `(K, K)`): `rows[j, i] = C[i, j]`.
+        rows (`Tensor` of shape `(K, K)` or `(2·K, K)`): `rows[j, i] = C[i, j]`.
         exact_rows (`Tensor`, *optional*):
             The same in float64, kept only if C has entries too small for the dtype of `rows`.
         is_identity (`bool`): Whether C is exactly the identity: nothing to correct.
@@ -66,9 +70,9 @@ def transposed(
             found = _prepare(matrix, dtype, device)
         if remembered is not None:
             remembered.prepared[device, dtype] = found
-    if len(found.rows) != num_labels:
+    if found.rows.shape[1] != num_labels:
         raise ValueError(
-            f"the corruption matrix has {len(found.rows)} classes and the logits have {num_labels}: the last "
+            f"the corruption matrix has {found.rows.shape[1]} classes and the logits have {num_labels}: the last "
             "dimension of the logits must be the classes of the matrix."
         )
     return found
@@ -110,7 +114,8 @@ def _prepare(matrix: CorruptionMatrix | Tensor, dtype: torch.dtype, device: torc
         straight = torch.from_numpy(np.array(matrix.probs))  # a copy: torch has no read-only tensors
     rows = _turned(straight, dtype, device)
     nonzero = int(straight.count_nonzero())
-    too_small = int((rows >= torch.finfo(dtype).smallest_normal).count_nonzero()) < nonzero
+    large_enough = rows[: len(straight)] >= torch.finfo(dtype).smallest_normal
+    too_small = int(large_enough.count_nonzero()) < nonzero
     return TransposedMatrix(
         rows=rows,
         exact_rows=_turned(straight, torch.float64, device) if too_small else None,
@@ -120,7 +125,10 @@ def _prepare(matrix: CorruptionMatrix | Tensor, dtype: torch.dtype, device: torc
 
 def _turned(straight: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     # Cast first: torch transposes block by block only within one dtype.
-    return straight.to(device=device, dtype=dtype).T.clone(memory_format=torch.contiguous_format)
+    turned = straight.to(device=device, dtype=dtype).T
+    if len(straight) > _MOST_CLASSES_WITH_IDENTITY:
+        return turned.clone(memory_format=torch.contiguous_format)
+    return torch.cat([turned, torch.eye(len(straight), dtype=dtype, device=device)])
 
 
 def _check_tensor(matrix: Tensor) -> None:
