@@ -94,7 +94,8 @@ class LargestBatch:
         while True:
             parts = _in_parts(inputs, rows, self._fits)
             try:
-                return torch.cat([logits_of(self.trainer.model(**part)) for part in parts])
+                found = [logits_of(self.trainer.model(**part)) for part in parts]
+                return found[0] if len(found) == 1 else torch.cat(found)
             except RuntimeError as error:
                 smaller = max(1, min(self._fits, rows) // 2)
                 if not should_reduce_batch_size(error) or len(_in_parts(inputs, rows, smaller)) == len(parts):
@@ -129,7 +130,9 @@ def _infer_batch(
             kept &= (rows >= 0).view(-1, *[1] * (labels.dim() - 1))
         if only is not None:
             kept &= torch.isin(numbers, only)
-        return Inferred(logits[kept.to(logits.device)].float().cpu(), labels[kept], numbers[kept])
+        if not kept.all():
+            logits, labels, numbers = logits[kept.to(logits.device)], labels[kept], numbers[kept]
+        return Inferred(logits.flatten(0, -2).float().cpu(), labels.flatten(), numbers.flatten())
 
 
 def sum_over_processes(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
