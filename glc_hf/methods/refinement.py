@@ -50,9 +50,8 @@ def refine_on_features(run: Between, estimate: CorruptionMatrix, args: GLCConfig
     trusted = flags[table.numbers]
     counts = run.class_counts("trusted")
     number = float(counts.sum())
-    natural = number / max(len(flags), 1)
-    share = max(args.trusted_share, natural)
-    weight = share / (1 - share) * (len(flags) - number) / number if share < 1 else 1.0
+    # As the last stage repeats them: to their share, and never below what they are.
+    weight = max(1.0, args.trusted_share / (1 - args.trusted_share) * (len(flags) - number) / number)
     everything = torch.arange(len(table.numbers))
     looked_at = (~trusted).nonzero().squeeze(1)
     chosen = _some_items(run, args.seed)
