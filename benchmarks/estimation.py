@@ -9,15 +9,20 @@ to its forward shows. The estimate is all that `train()` does between the stages
 sums, the finished matrix. The plain pass is a loop over a `DataLoader` in inference mode that keeps nothing but the
 number of right answers: less than `Trainer.evaluate` does.
 
-Both take turns of some batches each within one run. Memory is the peak of a process of its own above what it held
-before; the extra is the difference of the two, in K×K matrices of float64, as a `CorruptionMatrix` holds them. There
-the batches are of 32 rows, so that the model's activations are too small to hide much behind them.
+Both take turns of some batches each within one run, in a process that keeps the memory it frees. Whether a freed block
+goes back to the system, which takes time to get it again, depends on where it happens to lie: that made now the one
+pass slower and now the other, by up to a sixth.
+
+Memory is the peak of a process of its own above what it held before; the extra is the difference of the two, in K×K
+matrices of float64, as a `CorruptionMatrix` holds them. There the batches are of 32 rows, so that the model's
+activations are too small to hide much behind them.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -35,6 +40,9 @@ LENGTH = 32
 VOCABULARY = 30_522
 MEMORY_BATCH = 32
 UNTRUSTED = 1_000  # the method wants some; the estimate does not look at them
+# For glibc's malloc. Kept: freed memory is used again. Given back: what a process holds is what it uses.
+KEPT = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 def make_trainer(folder: str, trusted: int, classes: int, batch: int):
@@ -128,13 +136,17 @@ def one_pass(trainer: Any, trusted: int, every: int, first: int) -> dict[str, fl
     return seconds
 
 
-def peak_alone(name: str, trusted: int, classes: int) -> float:
-    """Mebibytes that a pass takes at its highest, above what is held before it, in a process of its own."""
-    command = [sys.executable, __file__, "--peak-of", name, "--trusted", str(trusted), "--classes", str(classes)]
-    # Large blocks go back to the system when they are freed: what is held is what is used.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return float(done.stdout.split()[-1])
+def times_here(options: argparse.Namespace) -> dict[str, list[float]]:
+    """The processor seconds of each pass, of several that take turns."""
+    seconds: dict[str, list[float]] = {"estimation": [], "evaluation": []}
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(folder, options.trusted, options.classes, options.batch)
+        plain_pass(trainer, min(10 * options.batch, options.trusted), _go_on, 1)  # warm
+        for number in range(options.passes):
+            for name, taken in one_pass(trainer, options.trusted, options.every, number).items():
+                seconds[name].append(taken)
+            print(", ".join(f"{name} {values[-1]:.2f} s" for name, values in seconds.items()), file=sys.stderr)
+    return seconds
 
 
 def peak_here(name: str, trusted: int, classes: int) -> float:
@@ -152,6 +164,15 @@ def peak_here(name: str, trusted: int, classes: int) -> float:
         return peak() - held
 
 
+def in_process(part: str, options: argparse.Namespace, malloc: dict[str, str]) -> Any:
+    """What `--only` prints for a part, in a process of its own with these settings of malloc."""
+    command = [sys.executable, __file__, "--only", part]
+    for name in ("trusted", "classes", "batch", "passes", "every"):
+        command += [f"--{name}", str(getattr(options, name))]
+    done = subprocess.run(command, env={**os.environ, **malloc}, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def _go_on() -> None:
     """A pause that is none."""
 
@@ -165,29 +186,23 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--every", type=int, default=5, help="batches of a turn")
     parser.add_argument("--memory-repeats", type=int, default=3)
-    parser.add_argument("--peak-of", choices=["estimation", "evaluation"], help="only print this peak in MiB")
+    parser.add_argument("--only", choices=["times", "estimation", "evaluation"], help="print times, or a peak in MiB")
     parser.add_argument("--output", type=Path, default=RESULTS / "estimation.json")
     options = parser.parse_args()
     import datasets
 
     datasets.disable_progress_bars()
     torch.set_num_threads(1)
-    if options.peak_of is not None:
-        print(peak_here(options.peak_of, options.trusted, options.classes))
+    if options.only is not None:
+        times = options.only == "times"
+        print(json.dumps(times_here(options) if times else peak_here(options.only, options.trusted, options.classes)))
         return
     memory: dict[str, list[float]] = {"estimation": [], "evaluation": []}
     for _ in range(options.memory_repeats):
         for name, values in memory.items():
-            values.append(peak_alone(name, options.trusted, options.classes))
+            values.append(in_process(name, options, GIVEN_BACK))
         print("peak: " + ", ".join(f"{name} {values[-1]:.1f} MiB" for name, values in memory.items()), flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(folder, options.trusted, options.classes, options.batch)
-        plain_pass(trainer, min(10 * options.batch, options.trusted), _go_on, 1)  # warm
-        seconds: dict[str, list[float]] = {"estimation": [], "evaluation": []}
-        for number in range(options.passes):
-            for name, taken in one_pass(trainer, options.trusted, options.every, number).items():
-                seconds[name].append(taken)
-            print(", ".join(f"{name} {values[-1]:.2f} s" for name, values in seconds.items()), flush=True)
+    seconds = in_process("times", options, KEPT)
     matrix = options.classes**2 * 8 / MEBIBYTE
     what = f"Ĉ from {options.trusted:,} trusted rows, K={options.classes:,}"
     against = "a plain evaluation pass of the same model"

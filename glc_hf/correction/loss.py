@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -77,7 +77,7 @@ def corrected_cross_entropy(
     if torch._C._are_functorch_transforms_active() or forward_ad.unpack_dual(logits).tangent is not None:
         ignored = flat_labels == ignore_index  # nothing here may depend on values: under vmap they can't be read
         losses = differentiable_item_losses(
-            _rows(logits).to(dtype), flat_labels.masked_fill(ignored, 0), flat_trusted, prepared
+            _as_dtype(_rows(logits), dtype), flat_labels.masked_fill(ignored, 0), flat_trusted, prepared
         )
         losses = losses.masked_fill(ignored, 0)
         return _reduce(losses, ignored.logical_not().sum(), reduction, labels.shape)
@@ -85,61 +85,67 @@ def corrected_cross_entropy(
     flat_labels, ignored, count = _set_ignored_apart(flat_labels, ignore_index, num_labels, labels.shape)
     if prepared.is_identity or _all_trusted(flat_trusted, ignored):
         return _plain_cross_entropy(logits, labels, ignore_index, reduction, dtype, count)
-    arguments = (flat_labels, flat_trusted, ignored, count, prepared, reduction, labels.shape)
+    batch = _Batch(flat_labels, flat_trusted, ignored, count, prepared, reduction, labels.shape)
     if logits.requires_grad and torch.is_grad_enabled():
-        return _CorrectedCrossEntropy.apply(logits, *arguments)
-    return _forward(logits, *arguments, with_gradient=False)[0]
+        return _CorrectedCrossEntropy.apply(logits, batch)
+    return _forward(logits, batch, with_gradient=False)[0]
+
+
+class _Batch(NamedTuple):
+    """What the loss of a batch needs beside the logits: one argument, because autograd looks at each."""
+
+    labels: Tensor
+    trusted: Tensor | None
+    ignored: Tensor | None
+    count: float | Tensor
+    matrix: TransposedMatrix
+    reduction: str
+    shape: torch.Size
 
 
 class _CorrectedCrossEntropy(torch.autograd.Function):
     """The gradient is computed along with the loss, where all it needs is at hand: backward is one multiplication."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, *arguments: Any) -> Tensor:
-        loss, gradient = _forward(logits, *arguments, with_gradient=True)
-        ctx.save_for_backward(logits, gradient, *arguments[:3])
-        ctx.count, ctx.matrix, ctx.reduction, _ = arguments[3:]
+    def forward(ctx: Any, logits: Tensor, batch: _Batch) -> Tensor:
+        loss, gradient = _forward(logits, batch, with_gradient=True)
+        ctx.save_for_backward(logits, gradient)
+        ctx.batch = batch
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, gradient, labels, trusted, ignored = ctx.saved_tensors
+        logits, gradient = ctx.saved_tensors
+        batch: _Batch = ctx.batch
         if torch.is_grad_enabled():  # create_graph=True
-            x = _rows(logits).to(gradient.dtype)
-            gradient = differentiable_item_gradients(x, labels, trusted, ctx.matrix)
-            if ignored is not None:
-                gradient = gradient.masked_fill(ignored.unsqueeze(-1), 0)
-        if ctx.reduction == "mean":
-            upstream = upstream / _at_least_one(ctx.count)
-        elif ctx.reduction == "none":
-            upstream = upstream.reshape(-1, 1)
-        gradient = gradient * upstream
-        if gradient.shape != logits.shape:
+            x = _as_dtype(_rows(logits), gradient.dtype)
+            gradient = differentiable_item_gradients(x, batch.labels, batch.trusted, batch.matrix)
+            if batch.ignored is not None:
+                gradient = gradient.masked_fill(batch.ignored.unsqueeze(-1), 0)
+        gradient = gradient * _factor(upstream, batch)
+        if logits.dim() != 2:
             gradient = gradient.reshape(logits.shape)
-        return gradient.to(logits.dtype), None, None, None, None, None, None, None
+        return _as_dtype(gradient, logits.dtype), None
 
 
-def _forward(
-    logits: Tensor,
-    labels: Tensor,
-    trusted: Tensor | None,
-    ignored: Tensor | None,
-    count: int | Tensor,
-    matrix: TransposedMatrix,
-    reduction: str,
-    shape: torch.Size,
-    with_gradient: bool,
-) -> tuple[Tensor, Tensor | None]:
-    x = _rows(logits).to(matrix.rows.dtype)
-    losses, gradient = item_losses(x, labels, trusted, matrix, with_gradient)
-    if ignored is not None:
-        losses.masked_fill_(ignored, 0)
+def _factor(upstream: Tensor, batch: _Batch) -> Tensor:
+    """What the gradient of each item is multiplied by: the upstream gradient, with the reduction's part in it."""
+    if batch.reduction == "none":
+        return upstream.reshape(-1, 1)
+    return upstream / _at_least_one(batch.count) if batch.reduction == "mean" else upstream
+
+
+def _forward(logits: Tensor, batch: _Batch, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
+    x = _as_dtype(_rows(logits), batch.matrix.rows.dtype)
+    losses, gradient = item_losses(x, batch.labels, batch.trusted, batch.matrix, with_gradient)
+    if batch.ignored is not None:
+        losses.masked_fill_(batch.ignored, 0)
         if gradient is not None:
-            gradient.masked_fill_(ignored.unsqueeze(-1), 0)
-    return _reduce(losses, count, reduction, shape), gradient
+            gradient.masked_fill_(batch.ignored.unsqueeze(-1), 0)
+    return _reduce(losses, batch.count, batch.reduction, batch.shape), gradient
 
 
-def _reduce(losses: Tensor, count: int | Tensor, reduction: str, shape: torch.Size) -> Tensor:
+def _reduce(losses: Tensor, count: float | Tensor, reduction: str, shape: torch.Size) -> Tensor:
     if reduction == "none":
         return losses.reshape(shape)
     if reduction == "sum":
@@ -155,14 +161,18 @@ def _rows(logits: Tensor) -> Tensor:
     return logits if logits.dim() == 2 else logits.reshape(-1, logits.shape[-1])
 
 
-def _at_least_one(count: int | Tensor) -> int | Tensor:
+def _as_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
+def _at_least_one(count: float | Tensor) -> float | Tensor:
     return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
 
 
 def _plain_cross_entropy(
-    logits: Tensor, labels: Tensor, ignore_index: int, reduction: str, dtype: torch.dtype, count: int | Tensor
+    logits: Tensor, labels: Tensor, ignore_index: int, reduction: str, dtype: torch.dtype, count: float | Tensor
 ) -> Tensor:
-    x, flat_labels = _rows(logits).to(dtype), _flat_labels(labels)
+    x, flat_labels = _as_dtype(_rows(logits), dtype), _flat_labels(labels)
     if reduction == "mean" and (isinstance(count, Tensor) or count == 0):  # there the mean of nothing is NaN
         return F.cross_entropy(x, flat_labels, ignore_index=ignore_index, reduction="sum") / _at_least_one(count)
     loss = F.cross_entropy(x, flat_labels, ignore_index=ignore_index, reduction=reduction)
@@ -171,7 +181,7 @@ def _plain_cross_entropy(
 
 def _set_ignored_apart(
     labels: Tensor, ignore_index: int, num_labels: int, shape: torch.Size
-) -> tuple[Tensor, Tensor | None, int | Tensor]:
+) -> tuple[Tensor, Tensor | None, float | Tensor]:
     """
     Labels that can all be looked up, which of them are to be ignored (`None`: none), and how many are not.
 
@@ -180,7 +190,7 @@ def _set_ignored_apart(
     """
     on_cpu = labels.device.type == "cpu"
     if on_cpu and not 0 <= ignore_index < num_labels and _all_in_range(labels, num_labels):
-        return labels, None, len(labels)
+        return labels, None, float(len(labels))  # torch divides by a float faster than by an integer
     ignored = labels == ignore_index
     labels = labels.masked_fill(ignored, 0)
     if not on_cpu:
@@ -192,14 +202,11 @@ def _set_ignored_apart(
             f"labels[{place}] is {int(labels[first])}; with {num_labels} classes a label lies in 0…{num_labels - 1}, "
             f"or is {ignore_index} to be ignored."
         )
-    return labels, ignored, len(labels) - int(ignored.sum())
+    return labels, ignored, float(len(labels) - int(ignored.sum()))
 
 
 def _all_in_range(labels: Tensor, num_labels: int) -> bool:
-    if labels.numel() == 0:
-        return True
-    lowest, highest = torch.aminmax(labels)
-    return lowest.item() >= 0 and highest.item() < num_labels
+    return labels.numel() == 0 or (labels.min().item() >= 0 and labels.max().item() < num_labels)
 
 
 def _flat_trusted(trusted: Tensor, labels: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def cost_table(timing):
     sys.modules.pop("cost_table", None)
 
 
-def test_contestants_take_turns_and_every_other_turn_goes_back(timing):
+def test_contestants_take_turns_and_none_follows_itself_more_often_than_others(timing):
     order, now = [], [0.0]
 
     def taking(name, seconds):
@@ -42,6 +42,10 @@ def test_contestants_take_turns_and_every_other_turn_goes_back(timing):
     assert "".join(order) == "ba" + "ab" + "ba"
     assert seconds == {"a": [1.0, 1.0], "b": [3.0, 3.0]}
     assert timing.ratios(seconds, "b", "a") == [3.0, 3.0]
+
+    order.clear()
+    timing.take_turns({name: taking(name, 1.0) for name in "abc"}, 4, clock=lambda: now[0])
+    assert "".join(order) == "abc" + "bca" + "cab" + "abc"
 
 
 def test_the_spread_is_median_and_quartiles_or_the_extremes_of_few(timing):
