@@ -107,6 +107,16 @@ class SmallTexts(SmallPreset):
         return {name: rows[name] for name in ("input_ids", "attention_mask")}, rows["label"]
 
 
+class SmallTextsLate(SmallTexts):
+    """The same with the penalty on the output layer alone, as SST has it: word vectors wait until they are read."""
+
+    name = "small_texts_late"
+
+    def decays(self, parameter_name: str) -> bool:
+        """Not the word vectors."""
+        return parameter_name.startswith("classifier.")
+
+
 class SmallWindows(SmallPreset):
     """The window tagger, one window a row."""
 

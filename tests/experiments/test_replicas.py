@@ -11,10 +11,11 @@ import torch
 
 from glc_hf.experiments.cells import arguments, make_trainer, noisy_rows
 from glc_hf.experiments.replicas.curve import StackedCurve
+from glc_hf.experiments.replicas.late_adam import LateAdam
 from glc_hf.experiments.replicas.losses import can_stack
 from glc_hf.experiments.replicas.networks import StackedPerceptron
 from glc_hf.methods import available_methods, get_method
-from tests.experiments.small_preset import SmallImages, SmallPreset, SmallTexts, SmallWindows
+from tests.experiments.small_preset import SmallImages, SmallPreset, SmallTexts, SmallTextsLate, SmallWindows
 
 
 STRENGTHS = (0.0, 0.4, 0.9)
@@ -48,7 +49,9 @@ def _alone(preset: SmallPreset, method: str, strength: float, folder: Path) -> t
     return trainer, 100.0 * (1.0 - trainer.evaluate()["eval_accuracy"])
 
 
-@pytest.mark.parametrize("preset", [SmallImages(), SmallTexts(), SmallWindows()], ids=lambda preset: preset.name)
+@pytest.mark.parametrize(
+    "preset", [SmallImages(), SmallTexts(), SmallTextsLate(), SmallWindows()], ids=lambda preset: preset.name
+)
 def test_each_replica_is_the_cell_trained_alone(preset: SmallPreset, tmp_path: Path) -> None:
     methods = METHODS if preset.name == "small_images" else ["no_correction", "glc", "distillation", "forward"]
     for result in _curve(preset, tmp_path).run(methods):
@@ -102,6 +105,29 @@ def test_columns_that_are_zero_in_a_batch_make_no_difference(activation: str) ->
         found = network.parameters["hidden.weight"].grad[0]
         torch.testing.assert_close(found[:, order.argsort()], layers[0].weight.grad)
     assert torch.equal(network.state_of(1)["hidden.weight"], layers[0].weight)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-4, 1e-7, 1e-9])  # gradients of the size of Adam's epsilon, 1e-8, and others
+def test_rows_that_wait_make_up_for_every_step_they_missed(scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(40, 6, generator=generator)
+    dense, late = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    other = torch.nn.Parameter(torch.zeros(1))
+    optimizers = [torch.optim.Adam([one], lr=1e-2) for one in (dense, other)]
+    table = LateAdam(late, optimizers[1])
+    for step in range(600):
+        # The first rows are read at every other step, the last ones hardly ever or never.
+        rows = (torch.rand(40, generator=generator) < 0.5 ** torch.arange(1, 41).div(3)).nonzero().squeeze(1)
+        gradient = scale * torch.randn(len(rows), 6, generator=generator)
+        torch.testing.assert_close(table.read(rows), dense[rows].detach(), rtol=0, atol=5e-6)
+        dense.grad = torch.zeros_like(dense).index_copy_(0, rows, gradient)
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = 1e-2 * (1 - step / 600)
+        optimizers[0].step()
+        table.step(gradient)
+    table.finish()
+    torch.testing.assert_close(late, dense, rtol=0, atol=5e-6)
+    assert ((late - start).abs() > 1e-3).any(dim=1).sum() > 20
 
 
 def test_every_method_but_the_one_that_weights_examples_can_be_stacked() -> None:

@@ -8,7 +8,8 @@ optimizer is element-wise, and each replica is what `GLCTrainer` would have made
 
 | module | what it holds |
 | --- | --- |
-| `networks` | the stacked networks and their gradients |
+| `networks`, `word_average` | the stacked networks and their gradients |
+| `late_adam` | Adam for the word vectors, of which a step reads few |
 | `losses` | the gradient of each method's last stage for all replicas at once |
 | `training` | one stage of all replicas |
 | `curve` | every stage of every method of a curve |

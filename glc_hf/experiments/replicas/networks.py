@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glc_hf.experiments.replicas.late_adam import LateAdam
+
 
 _ROWS_AT_ONCE = 1000
 
@@ -37,8 +39,20 @@ class StackedNetwork(Protocol):
         """Fills `grad` of every parameter from d loss / d logits of the batch last seen."""
         ...
 
-    def clear(self) -> None:
-        """Called after each optimizer step."""
+    def late_parameter(self) -> str | None:
+        """Name of the parameter that [`LateAdam`] may update in the optimizer's place, if there is one."""
+        ...
+
+    def start(self, late: LateAdam | None) -> None:
+        """Called before the first step of a training."""
+        ...
+
+    def after_step(self) -> None:
+        """Called after each step of the optimizer."""
+        ...
+
+    def finish(self) -> None:
+        """Called after the last step."""
         ...
 
     def state_of(self, replica: int) -> dict[str, Tensor]:
@@ -81,8 +95,8 @@ class StackedPerceptron:
         self.parameters: dict[str, nn.Parameter] = {}
         for place, (name, layer) in enumerate(layers):
             weight = layer.weight[:, self.order] if place == 0 else layer.weight
-            self.parameters[f"{name}.weight"] = _repeated(weight, replicas)
-            self.parameters[f"{name}.bias"] = _repeated(layer.bias, replicas)
+            self.parameters[f"{name}.weight"] = repeated(weight, replicas)
+            self.parameters[f"{name}.bias"] = repeated(layer.bias, replicas)
         # How many columns of the first layer's gradient may not be zero.
         self._filled = 0
         # What each layer read, and before what activation that was; the first one's is kept flat, (B, R·out).
@@ -150,8 +164,17 @@ class StackedPerceptron:
         """(R, B, out) as (B, R·out)."""
         return values.transpose(0, 1).reshape(values.shape[1], -1)
 
-    def clear(self) -> None:
+    def late_parameter(self) -> None:
+        """See [`StackedNetwork`]: a step reads all weights."""
+
+    def start(self, late: LateAdam | None) -> None:
+        """See [`StackedNetwork`]."""
+
+    def after_step(self) -> None:
         """Nothing to do: every gradient is written anew."""
+
+    def finish(self) -> None:
+        """See [`StackedNetwork`]."""
 
     def state_of(self, replica: int) -> dict[str, Tensor]:
         """See [`StackedNetwork`]."""
@@ -164,81 +187,13 @@ class StackedPerceptron:
         return self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
 
 
-class StackedWordAverage:
-    """
-    The mean of a text's word vectors, and an affine output.
-
-    The vectors of a word lie side by side for all replicas, (V, R·D): one look-up serves all of them. The gradient of
-    the vectors is zero but for the words of the batch; their rows alone are written, and cleared after the step.
-
-    Args:
-        vectors, output (`tuple[str, nn.Module]`): The model's embedding and output layer, with their names.
-        replicas (`int`): R.
-    """
-
-    def __init__(self, vectors: tuple[str, nn.Embedding], output: tuple[str, nn.Linear], replicas: int) -> None:
-        self.replicas = replicas
-        self.vectors_name, embedding = vectors
-        self.output_name, layer = output
-        self.parameters = {
-            f"{self.vectors_name}.weight": _with_buffer(embedding.weight.detach().repeat(1, replicas)),
-            f"{self.output_name}.weight": _repeated(layer.weight, replicas),
-            f"{self.output_name}.bias": _repeated(layer.bias, replicas),
-        }
-        self._kept: tuple[Tensor, ...] = ()
-
-    def inputs(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Word numbers, and the weight of each: one over the number of words, 0 on padding."""
-        mask = tensors["attention_mask"].to(torch.float32)
-        return tensors["input_ids"], mask / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
-
-    @torch.no_grad()
-    def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
-        """See [`StackedNetwork`]."""
-        words, shares = inputs
-        longest = int((shares > 0).sum(dim=1).max()) if len(words) else 0
-        words, shares = words[:, :longest].contiguous(), shares[:, :longest].contiguous()
-        vectors, weight, bias = self.parameters.values()
-        if longest:
-            means = F.embedding_bag(words, vectors, mode="sum", per_sample_weights=shares)
-        else:
-            means = vectors.new_zeros(len(words), vectors.shape[1])
-        means = means.view(len(words), self.replicas, -1).transpose(0, 1)
-        self._kept = (words, shares, means)
-        return torch.baddbmm(bias.unsqueeze(1), means, weight.transpose(1, 2))
-
-    @torch.no_grad()
-    def backward(self, gradient: Tensor) -> None:
-        """See [`StackedNetwork`]."""
-        words, shares, means = self._kept
-        vectors, weight, bias = self.parameters.values()
-        torch.bmm(gradient.transpose(1, 2), means, out=weight.grad)
-        torch.sum(gradient, dim=1, out=bias.grad)
-        of_means = torch.bmm(gradient, weight).transpose(0, 1).reshape(len(words), -1)
-        text, place = shares.nonzero(as_tuple=True)
-        self._touched = words[text, place]
-        vectors.grad.index_add_(0, self._touched, of_means[text] * shares[text, place].unsqueeze(1))
-
-    def clear(self) -> None:
-        """The rows of the batch's words go back to zero."""
-        self.parameters[f"{self.vectors_name}.weight"].grad.index_fill_(0, self._touched, 0.0)
-
-    def state_of(self, replica: int) -> dict[str, Tensor]:
-        """See [`StackedNetwork`]."""
-        vectors, weight, bias = (parameter.detach() for parameter in self.parameters.values())
-        width = vectors.shape[1] // self.replicas
-        return {
-            f"{self.vectors_name}.weight": vectors[:, replica * width : (replica + 1) * width].clone(),
-            f"{self.output_name}.weight": weight[replica].clone(),
-            f"{self.output_name}.bias": bias[replica].clone(),
-        }
+def repeated(parameter: Tensor, replicas: int) -> nn.Parameter:
+    """A parameter R times over, (R, …)."""
+    return with_buffer(parameter.detach().unsqueeze(0).repeat(replicas, *[1] * parameter.dim()))
 
 
-def _repeated(parameter: Tensor, replicas: int) -> nn.Parameter:
-    return _with_buffer(parameter.detach().unsqueeze(0).repeat(replicas, *[1] * parameter.dim()))
-
-
-def _with_buffer(values: Tensor) -> nn.Parameter:
+def with_buffer(values: Tensor) -> nn.Parameter:
+    """A parameter of these values, with a `grad`."""
     parameter = nn.Parameter(values.float().contiguous())
     parameter.grad = torch.zeros_like(parameter)
     return parameter

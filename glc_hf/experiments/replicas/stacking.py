@@ -15,7 +15,8 @@ from glc_hf.backbones import (
     WindowTaggerForTokenClassification,
     WordAverageForSequenceClassification,
 )
-from glc_hf.experiments.replicas.networks import StackedNetwork, StackedPerceptron, StackedWordAverage
+from glc_hf.experiments.replicas.networks import StackedNetwork, StackedPerceptron
+from glc_hf.experiments.replicas.word_average import StackedWordAverage
 
 
 def stack(model: torch.nn.Module, replicas: int, order: Tensor | None = None) -> StackedNetwork:

@@ -13,6 +13,7 @@ from accelerate.data_loader import SeedableRandomSampler
 from torch import Tensor
 from transformers import get_scheduler
 
+from glc_hf.experiments.replicas.late_adam import LateAdam
 from glc_hf.experiments.replicas.losses import StackedLoss
 from glc_hf.experiments.replicas.networks import StackedNetwork
 
@@ -44,19 +45,27 @@ def batches(rows: np.ndarray, args: GLCConfig, min_updates: int) -> tuple[int, I
     return updates, draw()
 
 
-def make_optimizer(network: StackedNetwork, preset: Preset, args: GLCConfig) -> torch.optim.Optimizer:
-    """The preset's optimizer over the stacked parameters, with its weight decay where the preset has it."""
+def make_optimizer(
+    network: StackedNetwork, preset: Preset, args: GLCConfig
+) -> tuple[torch.optim.Optimizer, LateAdam | None]:
+    """The preset's optimizer over the stacked parameters, with its weight decay where the preset has it; and that of
+    the parameter whose rows can wait, if it comes to the same."""
     kind, settings = preset.optimizer()
     if kind not in _ELEMENT_WISE:
         raise ValueError(f"replicas need an optimizer that works number by number, and {kind.__name__} may not.")
+    late = network.late_parameter()
+    if kind is torch.optim.SGD or not settings.keys() <= {"lr", "betas", "eps"} or preset.decays(late or ""):
+        late = None
     groups = [
         {
-            "params": [p for name, p in network.parameters.items() if preset.decays(name) == decays],
+            "params": [p for name, p in network.parameters.items() if preset.decays(name) == decays and name != late],
             "weight_decay": args.weight_decay if decays else 0.0,
         }
         for decays in (True, False)
     ]
-    return kind([group for group in groups if group["params"]], **{"lr": args.learning_rate, **settings}, fused=True)
+    groups = [group for group in groups if group["params"]]
+    optimizer = kind(groups, **{"lr": args.learning_rate, **settings}, fused=True)
+    return optimizer, LateAdam(network.parameters[late], optimizer) if late is not None else None
 
 
 def train_stage(
@@ -84,14 +93,15 @@ def train_stage(
     if args.max_grad_norm and args.max_grad_norm > 0:
         raise ValueError("replicas can't be trained with max_grad_norm: clipping looks at all numbers together.")
     updates, drawn = batches(rows, args, min_updates)
-    optimizer = make_optimizer(network, preset, args)
+    optimizer, late = make_optimizer(network, preset, args)
+    network.start(late)
     schedule = get_scheduler(args.lr_scheduler_type, optimizer, args.get_warmup_steps(updates), updates)
     constant = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) == "constant"
     for step, batch in enumerate(drawn):
         logits = network.forward(tuple(tensor[batch] for tensor in inputs))
         network.backward(loss.gradient(logits, batch))
         optimizer.step()
-        network.clear()
+        network.after_step()
         if not constant:
             schedule.step()
         if step % 500 == 0:
@@ -99,6 +109,7 @@ def train_stage(
                 raise FloatingPointError(f"the logits of a replica are not finite at step {step} of {updates}.")
             if tick is not None:
                 tick(step / updates)
+    network.finish()
 
 
 @torch.no_grad()
