@@ -16,6 +16,9 @@ MISSING_ROWS = {
     "uniform": "the uniform row: their labels are taken as saying nothing",
 }
 _MOST_NAMED = 20
+# Rows that let any class speak for itself, and how likely luck alone may make one class or other look rare.
+_ENOUGH_FOR_ANY = 5
+_LUCK = 0.05
 
 
 def fill_missing_rows(
@@ -66,17 +69,25 @@ def even_rows(num_labels: int, stay: float) -> Tensor:
     return rows.fill_diagonal_(stay)
 
 
-def enough_rows(counts: Tensor) -> float:
-    """How many trusted rows a class needs to speak for itself: five, or a quarter of the median class's if fewer."""
-    return min(5.0, float(counts.double().quantile(0.5)) / 4)
+def enough_rows(counts: Tensor) -> int:
+    """
+    How many trusted rows a class needs to speak for itself: five, or as many as luck can explain if fewer.
+
+    Were all classes as frequent as the median one, the rows of each would follow Poisson's distribution about its
+    count. A class has too few to be one of those if any of the K would have so few with a probability below 5 %.
+    """
+    typical = counts.double().quantile(0.5)
+    fewest = torch.arange(_ENOUGH_FOR_ANY, dtype=torch.float64)
+    at_most = torch.special.gammaincc(fewest + 1, typical.cpu().expand_as(fewest))  # P(rows ≤ n) for n = 0…4
+    return int((len(counts) * at_most < _LUCK).sum())
 
 
 def lean_scarce_rows(probs: Tensor, counts: Tensor) -> Tensor:
     """
     A copy of the estimate in which the rows of very rare classes lean on the other classes' rows.
 
-    A class that is rare among the trusted rows is rare among the untrusted ones too, as a rule: stage 1 has hardly
-    learned it, and the mean of its softmax over one or two rows can be far off. With n of the m =
+    A class that is rare among the trusted rows, more than luck explains, is rare among the untrusted ones too: stage 1
+    has hardly learned it, and the mean of its softmax over one or two rows can be far off. With n of the m =
     [`enough_rows`] rows that a class should have, its own estimate counts n/m, and the rest is a class as noisy as the
     average one: its diagonal is the mean of the classes with enough rows, and the other entries are even. Where
     trusted rows are few for all classes alike, nothing changes: their rows are all there is to go by.

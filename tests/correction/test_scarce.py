@@ -37,6 +37,18 @@ def test_rows_of_classes_without_any_are_somebody_elses_matter():
     assert torch.equal(lean_scarce_rows(probs, torch.tensor([40, 40, 0, 40])), probs)
 
 
-def test_enough_is_five_rows_or_a_quarter_of_the_median():
-    assert enough_rows(torch.tensor([1, 100, 200])) == 5.0
-    assert enough_rows(torch.tensor([1, 8, 200])) == 2.0
+def test_few_rows_by_luck_are_no_sign_of_a_rare_class():
+    probs = matrix(0.6, 0.8, 0.1, 0.7, 0.5, 0.6, 0.7, 0.6, 0.8, 0.7)
+    counts = torch.tensor([7, 6, 1, 8, 7, 9, 5, 7, 10, 6])  # of ten classes with about seven, one with one: one in 14
+    assert torch.equal(lean_scarce_rows(probs, counts), probs)
+    counts = 3 * counts - (counts == 1).long()  # two where others have twenty
+    assert not torch.equal(lean_scarce_rows(probs, counts), probs)
+
+
+@pytest.mark.parametrize(
+    ("counts", "enough"),
+    [([1, 100, 200], 5), ([1, 8, 200], 3), ([1] + [8] * 9, 2), ([1] + [7] * 9, 1), ([1] * 50, 0), ([0, 3, 9], 0)],
+)
+def test_enough_is_five_rows_or_what_luck_explains(counts, enough):
+    # 3·P(Poisson(8) ≤ 2) = 0.041, 3·P(≤ 3) = 0.13; 10·P(Poisson(8) ≤ 1) = 0.030; 10·P(Poisson(7) ≤ 1) = 0.073
+    assert enough_rows(torch.tensor(counts)) == enough
