@@ -18,6 +18,9 @@ class WordAverageConfig(PreTrainedConfig):
     Args:
         vocab_size (`int`, *optional*, defaults to 10000): Words, those for padding and unknown ones included.
         embedding_size (`int`, *optional*, defaults to 100): Dimensions of a word vector.
+        divide_by (`int`, *optional*):
+            What the sum of a text's vectors is divided by; by default the number of its words. A fixed number, the
+            length that texts are padded to, is the authors' code, whose mean takes in the padding.
         pad_token_id (`int`, *optional*, defaults to 0): The word that fills up a text.
     """
 
@@ -25,6 +28,7 @@ class WordAverageConfig(PreTrainedConfig):
 
     vocab_size: int = 10_000
     embedding_size: int = 100
+    divide_by: int | None = None
     pad_token_id: int | None = 0
 
 
@@ -32,8 +36,10 @@ class WordAverageForSequenceClassification(BackboneModel):
     """
     logits = W · (mean of the vectors of a text's words) + b, the vectors learned from scratch.
 
-    The mean is over the words that are there, not over the padded length, so a text has the same logits whatever it is
-    padded to. A text without words has the zero vector.
+    Padding counts for nothing, so a text has the same logits whatever it is padded to. A text without words has the
+    zero vector. Word vectors start small, uniform within ±√(6 / (words + dimensions)), and the linear layer normal
+    with variance 1 / dimensions, as in the authors' code: of vectors as large as torch starts them, what is learned
+    would be a small part.
     """
 
     config_class = WordAverageConfig
@@ -42,10 +48,19 @@ class WordAverageForSequenceClassification(BackboneModel):
 
     def __init__(self, config: WordAverageConfig) -> None:
         super().__init__(config)
-        require_sizes(config, "vocab_size", "embedding_size")
+        require_sizes(config, "vocab_size", "embedding_size", *["divide_by"] * (config.divide_by is not None))
         self.embeddings = torch.nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.classifier = torch.nn.Linear(config.embedding_size, config.num_labels)
         self.post_init()
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        if isinstance(module, torch.nn.Linear):
+            torch.nn.init.normal_(module.weight, std=module.in_features**-0.5)
+            torch.nn.init.zeros_(module.bias)
+        elif isinstance(module, torch.nn.Embedding) and not getattr(module.weight, "_is_hf_initialized", False):
+            torch.nn.init.xavier_uniform_(module.weight)
+            if module.padding_idx is not None:
+                torch.nn.init.zeros_(module.weight[module.padding_idx])
 
     @can_return_tuple
     def forward(
@@ -63,7 +78,8 @@ class WordAverageForSequenceClassification(BackboneModel):
         """
         vectors = self.embeddings(input_ids)
         there = words_there(input_ids, attention_mask, self.config.pad_token_id).to(vectors.dtype).unsqueeze(-1)
-        mean = (vectors * there).sum(dim=-2) / there.sum(dim=-2).clamp(min=1)
+        number = self.config.divide_by or there.sum(dim=-2).clamp(min=1)
+        mean = (vectors * there).sum(dim=-2) / number
         logits = self.classifier(mean)
         return SequenceClassifierOutput(loss=label_loss(logits, labels), logits=logits)
 

@@ -14,11 +14,16 @@ PAD, UNKNOWN = "[PAD]", "[UNK]"
 # A word holds its apostrophes and hyphens ("n't", "film-making"); any other sign stands for itself.
 _WORD_SIGN = r"[\w'’\-]"
 _WORD_OR_SIGN = rf"{_WORD_SIGN}+|[^\w\s]"
+_LETTERS = r"\w"
 _LINE_BREAK = r"<br\s*/?>"
 
 
 def word_tokenizer(
-    texts: Iterable[str], vocab_size: int, max_length: int, stop_words: Iterable[str] = ()
+    texts: Iterable[str],
+    vocab_size: int,
+    max_length: int,
+    stop_words: Iterable[str] = (),
+    letters_only: bool = False,
 ) -> PreTrainedTokenizerFast:
     """
     A tokenizer of the most frequent words of some texts, in lower case.
@@ -30,6 +35,9 @@ def word_tokenizer(
         vocab_size (`int`): Words at most, `[PAD]` and `[UNK]` included.
         max_length (`int`): Words that `truncation=True` keeps of a text and `padding="max_length"` fills up to.
         stop_words (`Iterable[str]`, *optional*): Words that are left out of every text, before it is cut.
+        letters_only (`bool`, *optional*, defaults to `False`):
+            Whether words are runs of letters and digits alone, and other signs are left out. By default a word holds
+            its apostrophes and hyphens, and any other sign is a word of its own.
 
     Example:
 
@@ -45,9 +53,11 @@ def word_tokenizer(
     # The longer of two stop words first, or the shorter would match its beginning.
     words = sorted({word.lower() for word in stop_words}, key=lambda word: (-len(word), word))
     left_out = "|".join(map(re.escape, words))
+    sign = _LETTERS if letters_only else _WORD_SIGN
     if left_out:
-        steps.append(normalizers.Replace(Regex(f"(?<!{_WORD_SIGN})(?:{left_out})(?!{_WORD_SIGN})"), " "))
-    splits = pre_tokenizers.Split(Regex(_WORD_OR_SIGN), behavior="removed", invert=True)
+        steps.append(normalizers.Replace(Regex(f"(?<!{sign})(?:{left_out})(?!{sign})"), " "))
+    word = f"{_LETTERS}+" if letters_only else _WORD_OR_SIGN
+    splits = pre_tokenizers.Split(Regex(word), behavior="removed", invert=True)
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = splits

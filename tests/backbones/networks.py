@@ -45,7 +45,7 @@ MODELS = {
     "glc_window_tagger": (
         AutoModelForTokenClassification,
         WindowTaggerForTokenClassification,
-        WindowTaggerConfig(vocab_size=WORDS, embedding_size=8, hidden_size=16, num_labels=3),
+        WindowTaggerConfig(vocab_size=WORDS, embedding_size=8, hidden_sizes=[16, 12], num_labels=3),
     ),
 }
 

@@ -78,8 +78,16 @@ def test_layers_start_as_torch_starts_them() -> None:
         assert layer.weight.abs().max() <= bound
         assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
         assert layer.bias.abs().max() > bound / 10
-    vectors = AutoModelForSequenceClassification.from_config(WordAverageConfig()).embeddings.weight
-    assert vectors.std().item() == pytest.approx(1.0, rel=0.05)
+
+
+def test_word_vectors_start_small() -> None:
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_config(WordAverageConfig())
+    bound = (6 / 10_100) ** 0.5
+    assert 0.99 * bound < model.embeddings.weight.abs().max() <= bound
+    assert model.embeddings.weight[0].abs().max() == 0
+    assert model.classifier.weight.std().item() == pytest.approx(0.1, rel=0.15)
+    assert model.classifier.bias.abs().max() == 0
 
 
 # torch has no batching rule for its LSTM.

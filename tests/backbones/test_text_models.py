@@ -26,6 +26,14 @@ def test_the_average_is_over_the_words_that_are_there() -> None:
     torch.testing.assert_close(model(covered, MASK).logits[0], expected)
 
 
+def test_the_sum_can_be_divided_by_a_fixed_number() -> None:
+    model = make("glc_word_average")
+    vectors = model.embeddings.weight
+    model.config.divide_by = 30
+    expected = model.classifier((vectors[4] + vectors[7] + vectors[9]) / 30)
+    torch.testing.assert_close(model(IDS, MASK).logits[0], expected)
+
+
 @pytest.mark.parametrize("name", ["glc_word_average", "glc_lstm"])
 def test_a_text_without_words_has_the_zero_vector(name: str) -> None:
     model = make(name).eval()
@@ -65,7 +73,7 @@ def test_the_window_is_the_word_between_its_neighbours() -> None:
         torch.cat([vectors[4], vectors[7], vectors[9]]),
         torch.cat([vectors[7], vectors[9], nothing]),
     ]
-    expected = model.classifier(F.gelu(model.hidden(torch.stack(windows))))
+    expected = model.classifier(F.gelu(model.layers[1](F.gelu(model.layers[0](torch.stack(windows))))))
     torch.testing.assert_close(model(IDS, MASK).logits[0, :3], expected)
     torch.testing.assert_close(model(IDS).logits[0, :3], expected)
     torch.testing.assert_close(model(IDS[:, :3]).logits[0], expected)
@@ -105,6 +113,20 @@ def test_a_window_of_even_size_is_refused() -> None:
         WindowTaggerForTokenClassification(WindowTaggerConfig(window_size=4))
 
 
+def test_what_stands_between_the_taggers_layers_is_a_choice() -> None:
+    torch.manual_seed(0)
+    model = WindowTaggerForTokenClassification(
+        WindowTaggerConfig(vocab_size=6, embedding_size=4, window_size=1, hidden_sizes=[5, 3], hidden_act="relu")
+    )
+    words = torch.tensor([[1, 2, 5]])
+    hidden = model.word_vectors[words]
+    for layer in model.layers:
+        hidden = layer(hidden).clamp(min=0)
+    torch.testing.assert_close(model(words).logits, model.classifier(hidden))
+    with pytest.raises(ValueError, match="hidden_act must be one of gelu, relu, got 'tanh'"):
+        WindowTaggerForTokenClassification(WindowTaggerConfig(hidden_act="tanh"))
+
+
 def test_the_paper_sizes_are_the_defaults() -> None:
     assert (WordAverageConfig().vocab_size, WordAverageConfig().embedding_size) == (10_000, 100)
     lstm = MODELS["glc_lstm"][1].config_class()
@@ -112,4 +134,9 @@ def test_the_paper_sizes_are_the_defaults() -> None:
     mlp = MODELS["glc_mlp"][1].config_class()
     assert (mlp.image_size, mlp.num_channels, mlp.hidden_sizes) == (28, 1, [256])
     tagger = WindowTaggerConfig()
-    assert (tagger.window_size, tagger.embedding_size, tagger.hidden_size) == (3, 50, 256)
+    assert (tagger.window_size, tagger.embedding_size, tagger.hidden_sizes, tagger.hidden_act) == (
+        3,
+        50,
+        [256],
+        "gelu",
+    )

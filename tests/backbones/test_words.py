@@ -50,6 +50,13 @@ def test_stop_words_are_left_out_whole_and_before_the_cut() -> None:
     assert tokenizer("the a").input_ids == []
 
 
+def test_signs_can_be_left_out() -> None:
+    texts = ["it is n't good , is it ?", "well-made - n't"]
+    tokenizer = word_tokenizer(texts, vocab_size=100, max_length=9, stop_words=["it", "t"], letters_only=True)
+    assert tokenizer(texts[0]).tokens() == ["is", "n", "good", "is"]
+    assert tokenizer(texts[1]).tokens() == ["well", "made", "n"]
+
+
 def test_a_saved_tokenizer_gives_the_same_ids(tmp_path: Path) -> None:
     tokenizer = word_tokenizer(TEXTS, vocab_size=100, max_length=6, stop_words=["a", "the"])
     tokenizer.save_pretrained(tmp_path)

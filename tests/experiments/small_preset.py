@@ -81,6 +81,7 @@ class SmallTexts(SmallPreset):
     """The mean of word vectors."""
 
     name = "small_texts"
+    divide_by: int | None = None
 
     def rows(self, rng: np.random.Generator, number: int) -> dict[str, Any]:
         """Texts of none to five words, with a word of their class in most."""
@@ -98,7 +99,7 @@ class SmallTexts(SmallPreset):
         """Twenty words."""
         from glc_hf.backbones import WordAverageConfig, WordAverageForSequenceClassification
 
-        config = WordAverageConfig(vocab_size=20, embedding_size=5, num_labels=CLASSES)
+        config = WordAverageConfig(vocab_size=20, embedding_size=5, divide_by=self.divide_by, num_labels=CLASSES)
         return WordAverageForSequenceClassification(config)
 
     def tensors(self, dataset: Dataset) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -111,6 +112,7 @@ class SmallTextsLate(SmallTexts):
     """The same with the penalty on the output layer alone, as SST has it: word vectors wait until they are read."""
 
     name = "small_texts_late"
+    divide_by = 6
 
     def decays(self, parameter_name: str) -> bool:
         """Not the word vectors."""
@@ -137,10 +139,10 @@ class SmallWindows(SmallPreset):
         }
 
     def network(self, data: PreparedData) -> torch.nn.Module:
-        """Four dimensions, six units."""
+        """Four dimensions, six units and then five."""
         from glc_hf.backbones import WindowTaggerConfig, WindowTaggerForTokenClassification
 
-        config = WindowTaggerConfig(vocab_size=12, embedding_size=4, hidden_size=6, num_labels=CLASSES)
+        config = WindowTaggerConfig(vocab_size=12, embedding_size=4, hidden_sizes=[6, 5], num_labels=CLASSES)
         return WindowTaggerForTokenClassification(config)
 
     def tensors(self, dataset: Dataset) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

@@ -12,19 +12,18 @@ from transformers import PreTrainedTokenizerFast
 from glc_hf.experiments.preset import PreparedData, Preset, label_names
 
 
-# English function words. Negations (no, not, nor, n't) and words that weigh (but, too, very, most) are not among them.
-_FUNCTION_WORDS = """
-    a an the this that these those
-    i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers
-    herself it its itself they them their theirs themselves who whom whose which what
-    am is are was were be been being have has had having do does did doing would could should will shall may might
-    must can 's 're 've 'd 'll 'm
-    and or if as while because until than then so
-    of at by for with about between into through during before after above below to from up down in out on off over
-    under again further here there when where how why
-    all any both each other some such own same s t
+# The stop words of NLTK's English list as it was when the paper was written: the authors' code leaves these out.
+# Negations are among them ("n't" falls apart into "n" and "t", of which "n" stays).
+_STOP_WORDS = """
+    a about above after again against ain all am an and any are aren as at be because been before being below between
+    both but by can couldn d did didn do does doesn doing don down during each few for from further had hadn has hasn
+    have haven having he her here hers herself him himself his how i if in into is isn it its itself just ll m ma me
+    mightn more most mustn my myself needn no nor not now o of off on once only or other our ours ourselves out over
+    own re s same shan she should shouldn so some such t than that the their theirs them themselves then there these
+    they this those through to too under until up ve very was wasn we were weren what when where which while who whom
+    why will with won wouldn y you your yours yourself yourselves
 """
-STOP_WORDS = tuple(_FUNCTION_WORDS.split())
+STOP_WORDS = tuple(_STOP_WORDS.split())
 
 
 class TextPreset(Preset):
@@ -32,12 +31,13 @@ class TextPreset(Preset):
     Whole texts as numbers of words, and a vocabulary of the training set.
 
     Class attributes:
-        vocab_size, max_length, stop_words: What `word_tokenizer` takes.
+        vocab_size, max_length, stop_words, letters_only: What `word_tokenizer` takes.
     """
 
     vocab_size: ClassVar[int]
     max_length: ClassVar[int]
     stop_words: ClassVar[tuple[str, ...]] = ()
+    letters_only: ClassVar[bool] = False
 
     def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
         """See [`Preset`]."""
@@ -45,7 +45,7 @@ class TextPreset(Preset):
 
         column = self.inputs[0]
         names = label_names(train, self.label, self.num_labels)
-        tokenizer = word_tokenizer(train[column], self.vocab_size, self.max_length, self.stop_words)
+        tokenizer = word_tokenizer(train[column], self.vocab_size, self.max_length, self.stop_words, self.letters_only)
         return PreparedData(
             tokenized(train, column, tokenizer, names),
             tokenized(test, column, tokenizer, names),

@@ -30,13 +30,13 @@ def stack(model: torch.nn.Module, replicas: int, order: Tensor | None = None) ->
         order (`Tensor`, *optional*): Of [`column_order`].
     """
     if isinstance(model, ImageMLPForImageClassification):
-        layers = [(f"layers.{place}", layer) for place, layer in enumerate(model.layers)]
-        return StackedPerceptron([*layers, ("classifier", model.classifier)], "relu", _pixels, replicas, order)
+        return StackedPerceptron(_layers(model), "relu", _pixels, replicas, order)
     if isinstance(model, WordAverageForSequenceClassification):
-        return StackedWordAverage(("embeddings", model.embeddings), ("classifier", model.classifier), replicas)
+        parts = ("embeddings", model.embeddings), ("classifier", model.classifier)
+        return StackedWordAverage(*parts, model.config.divide_by, replicas)
     if isinstance(model, WindowTaggerForTokenClassification) and not model.config.train_vectors:
-        layers = [("hidden", model.hidden), ("classifier", model.classifier)]
-        return StackedPerceptron(layers, "gelu", partial(_windows, model.word_vectors), replicas, order)
+        features = partial(_windows, model.word_vectors)
+        return StackedPerceptron(_layers(model), model.config.hidden_act, features, replicas, order)
     raise ValueError(f"a {type(model).__name__} can't be trained in replicas.")
 
 
@@ -47,6 +47,11 @@ def column_order(model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Tenso
     if not isinstance(network, StackedPerceptron):
         return None
     return (network.features(tensors) != 0).sum(dim=0).argsort(descending=True, stable=True)
+
+
+def _layers(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear]]:
+    hidden = [(f"layers.{place}", layer) for place, layer in enumerate(model.layers)]
+    return [*hidden, ("classifier", model.classifier)]
 
 
 def _pixels(tensors: Mapping[str, Tensor]) -> Tensor:

@@ -23,11 +23,18 @@ class StackedWordAverage:
 
     Args:
         vectors, output (`tuple[str, nn.Module]`): The model's embedding and output layer, with their names.
+        divide_by (`int` or `None`): What a text's sum of vectors is divided by; `None`: the number of its words.
         replicas (`int`): R.
     """
 
-    def __init__(self, vectors: tuple[str, nn.Embedding], output: tuple[str, nn.Linear], replicas: int) -> None:
-        self.replicas = replicas
+    def __init__(
+        self,
+        vectors: tuple[str, nn.Embedding],
+        output: tuple[str, nn.Linear],
+        divide_by: int | None,
+        replicas: int,
+    ) -> None:
+        self.replicas, self.divide_by = replicas, divide_by
         self.vectors_name, embedding = vectors
         self.output_name, layer = output
         self.parameters = {
@@ -39,9 +46,9 @@ class StackedWordAverage:
         self._kept: tuple[Tensor, ...] = ()
 
     def inputs(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Word numbers, and the weight of each: one over the number of words, 0 on padding."""
+        """Word numbers, and the weight of each: one over what their sum is divided by, 0 on padding."""
         mask = tensors["attention_mask"].to(torch.float32)
-        return tensors["input_ids"], mask / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
+        return tensors["input_ids"], mask / (self.divide_by or mask.sum(dim=1, keepdim=True).clamp(min=1.0))
 
     @torch.no_grad()
     def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
