@@ -64,6 +64,20 @@ def plain_cell(model, images, labels, trusted, test_images, test_labels, epochs:
     return 100.0 * wrong.double().mean().item()
 
 
+def summary() -> str:
+    """The measured result in a sentence."""
+    if not RESULT.exists():
+        return "Not measured yet."
+    found = json.loads(RESULT.read_text(encoding="utf-8"))
+    epochs = f"{found['epochs']} + {found['epochs']} epochs"
+    how = f"{found['noise']} noise, {found['trusted']:.1%} trusted, {len(found['strengths'])} strengths, {epochs}"
+    return (
+        f"The curve of GLC on MNIST ({how}) takes {found['stacked_seconds']:.0f} s on one thread, and a plain PyTorch "
+        f"loop {found['plain_seconds']:.0f} s: **{found['times_faster']:.1f} times** as long. The areas under the two "
+        f"curves are {found['stacked_area']:.2f} and {found['plain_area']:.2f} (`python benchmarks/error_curve.py`)."
+    )
+
+
 def main() -> None:
     """Times both and writes the result."""
     from glc_hf.experiments.cells import arguments, noisy_rows

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import audit
 import cost_table
 import digits
+import error_curve
 import paper_tables
 import trec
 import trusted_rows
@@ -30,6 +31,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "audit": audit.summary,
         "trusted_rows": trusted_rows.summary,
         "paper_means": paper_tables.means,
+        "error_curve": error_curve.summary,
         "bench": cost_table.summary,
     },
     "docs/results.md": {
