@@ -23,8 +23,8 @@ class LateAdam:
 
     a function of √v with one term for each step (the j-th missed one, at time t). It is taken as the two terms of
     Gauss's quadrature, whose sums of a, a·y, a·y² and a·y³ are the same: exact where ε is small beside √v and where it
-    is large, and within some millionths of the weight's way in between. These four sums grow at every step, whatever
-    the schedule of the learning rate.
+    is large, and within some millionths in between. These four sums grow at every step, whatever the schedule of the
+    learning rate.
 
     Args:
         table (`nn.Parameter` of shape `(N, D)`): Updated in place; its `grad` is neither read nor written.
