@@ -41,7 +41,7 @@ test: lint
 bench: $(VENV)/.test
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]"
 	set -e; for name in $(BENCHMARKS); do \
-		OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/$$name.py; \
+		OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; \
 	done
 	$(BIN)/python benchmarks/render_readme.py
 

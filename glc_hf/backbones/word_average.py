@@ -48,7 +48,9 @@ class WordAverageForSequenceClassification(BackboneModel):
 
     def __init__(self, config: WordAverageConfig) -> None:
         super().__init__(config)
-        require_sizes(config, "vocab_size", "embedding_size", *["divide_by"] * (config.divide_by is not None))
+        require_sizes(config, "vocab_size", "embedding_size")
+        if config.divide_by is not None:
+            require_sizes(config, "divide_by")
         self.embeddings = torch.nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.classifier = torch.nn.Linear(config.embedding_size, config.num_labels)
         self.post_init()

@@ -32,6 +32,8 @@ def test_the_sum_can_be_divided_by_a_fixed_number() -> None:
     model.config.divide_by = 30
     expected = model.classifier((vectors[4] + vectors[7] + vectors[9]) / 30)
     torch.testing.assert_close(model(IDS, MASK).logits[0], expected)
+    with pytest.raises(ValueError, match="divide_by must be a positive integer, got 0"):
+        type(model)(WordAverageConfig(divide_by=0))
 
 
 @pytest.mark.parametrize("name", ["glc_word_average", "glc_lstm"])

@@ -28,9 +28,8 @@ class Twitter(Preset):
     of a tweet the vectors are zero.
 
     The tables print 5, 10 and 25 % trusted; this takes the 1, 5 and 25 % of the code. The network is the text's; the
-    code has two hidden layers with ReLU, and L2 on all weights, which come to the same (23.0 % errors with either at
-    flip noise and 25 % trusted, the mean of the strengths 0, 0.5 and 1). The authors' vectors are not to be had: any
-    file in GloVe's form does, and the paper's figures are not to be expected with another.
+    code has two hidden layers with ReLU, and L2 on all weights. The authors' vectors are not to be had: any file in
+    GloVe's form does, and the paper's figures are not to be expected with another.
 
     Args:
         vectors (`str`, *optional*):

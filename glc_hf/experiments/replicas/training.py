@@ -54,7 +54,8 @@ def make_optimizer(
     if kind not in _ELEMENT_WISE:
         raise ValueError(f"replicas need an optimizer that works number by number, and {kind.__name__} may not.")
     late = network.late_parameter()
-    if kind is torch.optim.SGD or not settings.keys() <= {"lr", "betas", "eps"} or preset.decays(late or ""):
+    plain_adam = kind is not torch.optim.SGD and settings.keys() <= {"lr", "betas", "eps"}
+    if late is not None and (not plain_adam or preset.decays(late)):
         late = None
     groups = [
         {
