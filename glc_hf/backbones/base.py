@@ -19,6 +19,14 @@ class BackboneModel(PreTrainedModel):
             module.reset_parameters()
 
 
+def start_word_vectors(embeddings: torch.nn.Embedding) -> None:
+    """Small vectors, uniform within ±√(6 / (words + dimensions)), and zero for padding: of vectors as large as torch
+    starts them, what is learned in a few epochs would be a small part."""
+    torch.nn.init.xavier_uniform_(embeddings.weight)
+    if embeddings.padding_idx is not None:
+        torch.nn.init.zeros_(embeddings.weight[embeddings.padding_idx])
+
+
 def words_there(
     input_ids: torch.Tensor, attention_mask: torch.Tensor | None, pad_token_id: int | None
 ) -> torch.Tensor:

@@ -8,7 +8,14 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes, words_there
+from glc_hf.backbones.base import (
+    BackboneModel,
+    label_loss,
+    register_model,
+    require_sizes,
+    start_word_vectors,
+    words_there,
+)
 
 
 class LSTMConfig(PreTrainedConfig):
@@ -37,6 +44,10 @@ class LSTMForSequenceClassification(BackboneModel):
     The LSTM's state after the last word of a text, dropout, and a linear layer.
 
     Padding is never read, on whichever side it is; a text without words has the zero state.
+
+    Word vectors start small, and the bias of the forget gate at 1, as TensorFlow and Keras have it. An LSTM that
+    starts as PyTorch starts it forgets half of its state with each word, and takes most of the paper's three epochs of
+    IMDB to begin to learn.
     """
 
     config_class = LSTMConfig
@@ -51,6 +62,17 @@ class LSTMForSequenceClassification(BackboneModel):
         self.dropout = torch.nn.Dropout(config.classifier_dropout)
         self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, torch.nn.Embedding):
+            start_word_vectors(module)
+        elif isinstance(module, torch.nn.LSTM):
+            forget = slice(module.hidden_size, 2 * module.hidden_size)
+            for bias, value in ((module.bias_ih_l0, 1.0), (module.bias_hh_l0, 0.0)):
+                # A part of a parameter doesn't carry transformers' mark that it was loaded.
+                if not getattr(bias, "_is_hf_initialized", False):
+                    torch.nn.init.constant_(bias[forget], value)
 
     @can_return_tuple
     def forward(

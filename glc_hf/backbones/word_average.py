@@ -8,7 +8,14 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from glc_hf.backbones.base import BackboneModel, label_loss, register_model, require_sizes, words_there
+from glc_hf.backbones.base import (
+    BackboneModel,
+    label_loss,
+    register_model,
+    require_sizes,
+    start_word_vectors,
+    words_there,
+)
 
 
 class WordAverageConfig(PreTrainedConfig):
@@ -37,9 +44,8 @@ class WordAverageForSequenceClassification(BackboneModel):
     logits = W · (mean of the vectors of a text's words) + b, the vectors learned from scratch.
 
     Padding counts for nothing, so a text has the same logits whatever it is padded to. A text without words has the
-    zero vector. Word vectors start small, uniform within ±√(6 / (words + dimensions)), and the linear layer normal
-    with variance 1 / dimensions, as in the authors' code: of vectors as large as torch starts them, what is learned
-    would be a small part.
+    zero vector. Word vectors start small ([`~backbones.base.start_word_vectors`]), and the linear layer normal with
+    variance 1 / dimensions, both as in the authors' code.
     """
 
     config_class = WordAverageConfig
@@ -59,10 +65,8 @@ class WordAverageForSequenceClassification(BackboneModel):
         if isinstance(module, torch.nn.Linear):
             torch.nn.init.normal_(module.weight, std=module.in_features**-0.5)
             torch.nn.init.zeros_(module.bias)
-        elif isinstance(module, torch.nn.Embedding) and not getattr(module.weight, "_is_hf_initialized", False):
-            torch.nn.init.xavier_uniform_(module.weight)
-            if module.padding_idx is not None:
-                torch.nn.init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, torch.nn.Embedding):
+            start_word_vectors(module)
 
     @can_return_tuple
     def forward(

@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from datasets import Dataset
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.backbones import ImageMLPConfig, ImageMLPForImageClassification, WordAverageConfig
+from glc_hf.backbones import ImageMLPConfig, ImageMLPForImageClassification, LSTMConfig, WordAverageConfig
 from tests.backbones.networks import MODELS, inputs, labels, make
 from tests.training.tiny import config, same_weights, weights
 
@@ -80,14 +80,37 @@ def test_layers_start_as_torch_starts_them() -> None:
         assert layer.bias.abs().max() > bound / 10
 
 
-def test_word_vectors_start_small() -> None:
-    torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_config(WordAverageConfig())
-    bound = (6 / 10_100) ** 0.5
+@pytest.mark.parametrize("model_config", [WordAverageConfig(), LSTMConfig()], ids=lambda found: found.model_type)
+def test_word_vectors_start_small(model_config: PreTrainedConfig) -> None:
+    model = AutoModelForSequenceClassification.from_config(model_config)
+    bound = (6 / (model_config.vocab_size + model_config.embedding_size)) ** 0.5
     assert 0.99 * bound < model.embeddings.weight.abs().max() <= bound
     assert model.embeddings.weight[0].abs().max() == 0
+
+
+def test_the_linear_layer_of_word_averages_starts_with_variance_one_over_dimensions() -> None:
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_config(WordAverageConfig())
     assert model.classifier.weight.std().item() == pytest.approx(0.1, rel=0.15)
     assert model.classifier.bias.abs().max() == 0
+
+
+def test_an_lstm_starts_by_remembering() -> None:
+    lstm = AutoModelForSequenceClassification.from_config(LSTMConfig(hidden_size=8)).lstm
+    together = lstm.bias_ih_l0 + lstm.bias_hh_l0
+    assert (together[8:16] == 1).all()
+    others = torch.cat([together[:8], together[16:]])
+    assert 0 < others.abs().max() <= 2 * 8**-0.5
+
+
+def test_what_a_checkpoint_holds_is_not_started_anew(tmp_path: Path) -> None:
+    saved = AutoModelForSequenceClassification.from_config(LSTMConfig(num_labels=2))
+    state = {name: torch.full_like(value, 3.0) for name, value in saved.state_dict().items()}
+    missing = {"lstm.weight_hh_l0", "classifier.weight", "classifier.bias"}
+    saved.save_pretrained(tmp_path, state_dict={name: value for name, value in state.items() if name not in missing})
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=5).state_dict()
+    assert {name for name, value in loaded.items() if not (value == 3).all()} == missing
+    assert all(loaded[name].abs().max() < 1 for name in missing)
 
 
 # torch has no batching rule for its LSTM.

@@ -18,7 +18,8 @@ class IMDB(TextPreset):
     50-dimensional word vectors, learned from scratch for 5,000 words, with dropout 0.2 on the output layer; Adam, 3
     epochs, batches of 64, learning rate 0.001.
 
-    All from the text: there is no code for it. That reviews are cut at their end is a choice of this preset.
+    All from the text: there is no code for it. That reviews are cut at their end, and how weights start (see
+    [`LSTMForSequenceClassification`]), are choices of this preset.
     """
 
     dataset = "stanfordnlp/imdb"
