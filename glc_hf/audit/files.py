@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, Image, List, Value
+from datasets import Dataset, Image, LargeList, List, Value
 
 from glc_hf.audit.findings import Findings
 from glc_hf.audit.page import make_page
@@ -62,15 +62,15 @@ def _with_names(audited: Dataset, names: list[str] | None) -> Dataset:
 
 
 def _to_csv(audited: Dataset, path: Path) -> None:
-    """Without images, which a CSV can't hold; lists as JSON, so that they can be read back."""
+    """Without images, which a CSV can't hold; lists and groups of values as JSON, so that they can be read back."""
     images = [name for name, feature in audited.features.items() if isinstance(feature, Image)]
-    frame = audited.remove_columns(images).with_format(None).to_pandas()
-    for column in frame.columns:
-        if hasattr(audited.features[column], "feature"):
-            frame[column] = [json.dumps(list(value), default=_plain, ensure_ascii=False) for value in frame[column]]
-    frame.insert(0, "row", range(len(frame)))
+    audited = audited.remove_columns(images).with_format(None)
+    nested = [name for name, feature in audited.features.items() if isinstance(feature, (dict, List, LargeList))]
+    frame = audited.remove_columns(nested).to_pandas()
+    for name in nested:
+        frame[name] = [
+            None if value is None else json.dumps(value, default=str, ensure_ascii=False) for value in audited[name]
+        ]
+    frame = frame[audited.column_names]
+    frame.insert(0, "row" if "row" not in frame.columns else "audit_row", range(len(frame)))
     frame.to_csv(path, index=False)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else str(value)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, Image
 
 from glc_hf.audit.findings import Findings
 from glc_hf.corruption.confusions import largest_confusions
@@ -83,6 +83,8 @@ def _entries(
     findings: Findings, places: np.ndarray, rows: Dataset, inputs: tuple[str, ...], task: str
 ) -> list[dict[str, Any]]:
     chosen = rows.select(findings.row[places]).select_columns(list(inputs)).with_format(None)
+    if task == "image" and not isinstance(chosen.features[inputs[0]], Image):  # paths in a CSV
+        chosen = chosen.cast_column(inputs[0], Image())
     entries = []
     for place, row in zip(places.tolist(), chosen, strict=True):
         entry = {

@@ -20,6 +20,7 @@ from glc_hf.cli.parse import TrainOptions
 from glc_hf.cli.prepare import check_labels_fit, prepare
 from glc_hf.cli.report import DIGITS
 from glc_hf.cli.rows import Rows, load_rows
+from glc_hf.cli.words import check_words
 from glc_hf.corruption.column_checks import IGNORED_LABEL
 from glc_hf.corruption.columns import read_flags
 from glc_hf.corruption.matrix import MATRIX_FILE, CorruptionMatrix
@@ -116,6 +117,10 @@ def _settings(folder: Path, facts: dict[str, Any], options: Namespace) -> TrainO
     if not dataset.get("on_hub") and dataset.get("name") != DIGITS:
         raise ValueError("name the rows to audit: --dataset, with a file, a folder or a Hub id.")
     told = facts["arguments"]
+    if told.get("noise") == "weak":
+        raise ValueError(
+            "the labels of this run came from a weak classifier and were not kept: name the rows to audit, --dataset."
+        )
     for name in ("seed", "trusted_column", "label_column"):
         if name in told:
             config[name] = told[name]
@@ -145,6 +150,7 @@ def _load(facts: dict[str, Any], settings: TrainOptions, matrix: CorruptionMatri
     data, flag = settings.data, settings.config.trusted_column
     raw = choose_split(load_splits(data.dataset, data.dataset_config), data.train_split, "--split")
     columns = find_columns(raw.features, data, task, settings.config.label_column, flag)
+    check_words(raw, columns.inputs[0], columns.label, "the dataset")
     part = {"the dataset": raw}
     encoded, names = encode_labels(part, columns.label, names=matrix.label_names)
     train = encoded["the dataset"]

@@ -16,6 +16,8 @@ from glc_hf.cli.columns import is_list
 
 
 _NEW_COLUMN = "__encoded__"
+# What spreadsheets and programs write where there is nothing.
+_SAY_MISSING = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1", "1.0"), ("false", "f", "no", "n", "0", "0.0")
 
 
@@ -26,7 +28,8 @@ def encode_labels(
     The same classes for every part (training split, evaluation split, trusted file).
 
     Names (strings, booleans) become classes in sorted order, of all parts together; where one part has a `ClassLabel`,
-    its order holds. Whole numbers stay as they are.
+    its order holds. Whole numbers stay as they are; beside classes with names they are names if all of them are, and
+    otherwise places in the order.
 
     Args:
         parts (`dict[str, Dataset]`): By a name for messages; the first one's `ClassLabel` comes first.
@@ -101,6 +104,7 @@ def _names_in_files(parts: dict[str, Dataset], column: str) -> list[str] | None:
     }
     _check_same_words(words)
     names = set().union(*words.values())
+    _check_missing_words(names, column)
     if all(name.lstrip("-").isdigit() for name in names):
         return sorted(names, key=int)
     return sorted(names)
@@ -119,6 +123,19 @@ def _check_same_words(words: dict[str, set[str]]) -> None:
             warnings.warn(f"{name} has labels that {first} has not: {_some(found - known)}.", stacklevel=2)
 
 
+def _check_missing_words(names: set[str], column: str) -> None:
+    missing = {name for name in names if name.strip().lower() in _SAY_MISSING}
+    if not missing:
+        return
+    told = f"column {column!r} holds labels {_some(missing)}"
+    if all(name.lstrip("-").isdigit() for name in names - missing):
+        raise ValueError(f"{told} among numbers: leave rows without a label out, or write the classes as words.")
+    warnings.warn(
+        f"{told}, taken as a class like any other; if it says that the label is missing, leave those rows out.",
+        stacklevel=2,
+    )
+
+
 def _some(words: set[str]) -> str:
     return ", ".join(sorted(words)[:5]) + (", …" if len(words) > 5 else "")
 
@@ -129,19 +146,26 @@ def _as_classes(dataset: Dataset, column: str, names: list[str], part: str) -> D
     if own is not None and list(own.names) == names:
         return dataset
     place = {name: label for label, name in enumerate(names)}
+    numbers = own is None and pa.types.is_integer(_value_type(feature))
+    distinct = [
+        value for value in _values(dataset, column).unique().to_pylist() if value is not None and value != -100
+    ]
+    in_order = numbers and not all(str(value) in place for value in distinct)
 
     def encode(value: Any) -> int:
         if value is None:
             raise ValueError("is no class: the label is missing")
-        number = isinstance(value, int) and not isinstance(value, bool)
-        if number and value < 0:
+        if isinstance(value, int) and not isinstance(value, bool) and value < 0:
             return value  # -100 for a token without label; any other is refused when labels are read
+        classes = f"{', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
+        if in_order:
+            if value < len(names):
+                return value
+            raise ValueError(f"is no class: they are {classes}, or 0 to {len(names) - 1}")
         name = own.names[value] if own is not None else str(value)
         if name in place:
             return place[name]
-        if number and own is None:
-            return value  # a number in a file, beside a dataset that names its classes
-        raise ValueError(f"is none of the classes {', '.join(names[:10])}{', …' if len(names) > 10 else ''}")
+        raise ValueError(f"{f'({name}) ' if own is not None else ''}is none of the classes {classes}")
 
     return _replace(dataset, column, ClassLabel(names=names), encode, part)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 
 
+# Only an empty cell is a missing one: pandas would take words such as "None", "NA" and "null" for missing too.
+_CELLS = {"keep_default_na": False, "na_values": [""]}
 # How each kind of file is read: the builder of `datasets`, and its options.
 FILE_FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".csv": ("csv", {}),
-    ".tsv": ("csv", {"sep": "\t"}),
+    ".csv": ("csv", _CELLS),
+    ".tsv": ("csv", {"sep": "\t", **_CELLS}),
     ".json": ("json", {}),
     ".jsonl": ("json", {}),
     ".parquet": ("parquet", {}),
@@ -52,7 +55,22 @@ def _load_file(path: Path, option: str) -> DatasetDict:
     if path.suffix.lower() not in FILE_FORMATS:
         raise ValueError(f"{option} {path}: files end in {', '.join(FILE_FORMATS)}; this one in {path.suffix!r}.")
     builder, settings = FILE_FORMATS[path.suffix.lower()]
+    if path.suffix.lower() == ".tsv" and _quotes_are_text(path):
+        settings = {**settings, "quoting": csv.QUOTE_NONE}
     return load_dataset(builder, data_files=str(path), **settings)
+
+
+def _quotes_are_text(path: Path) -> bool:
+    """Whether every line is a whole row and some line has a quote that it doesn't close: as the opening of a quoted
+    field, that quote would swallow all rows up to the next one."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        tabs = next(lines, "").count("\t")
+        odd = False
+        for line in lines:
+            if line.strip() and line.count("\t") != tabs:
+                return False
+            odd = odd or line.count('"') % 2 == 1
+    return odd
 
 
 def _load_from_hub(name: str, config: str | None, option: str) -> DatasetDict:

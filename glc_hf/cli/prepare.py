@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from datasets import Dataset, Image
 from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding, default_data_collator
 
@@ -51,7 +52,7 @@ def prepare(rows: Rows, processor: Any, model: Any, options: TrainOptions, carri
                 dataset = dataset.cast_column(inputs[0], Image())
             return dataset.with_transform(transform)
     else:
-        length = options.data.max_length or _longest(processor, model)
+        length = _length(options.data.max_length, processor, model)
         if task == "text":
             collator = DataCollatorWithPadding(processor)
             tokenize: Callable = _TextTokenizer(processor, inputs, length)
@@ -74,11 +75,25 @@ def _with_labels(dataset: Dataset, label: str, kept: list[str | None]) -> Datase
     return dataset if label == _LABELS else dataset.rename_column(label, _LABELS)
 
 
-def _longest(tokenizer: Any, model: Any) -> int:
-    """What the tokenizer says, or where it does not know, the model."""
-    if tokenizer.model_max_length < 1_000_000:
-        return tokenizer.model_max_length
-    return getattr(model.config, "max_position_embeddings", None) or _FALLBACK_LENGTH
+def _length(wanted: int | None, tokenizer: Any, model: Any) -> int:
+    """How many tokens a text may have: as many as are wanted, or as tokenizer and model both can take."""
+    places = _places(model)
+    if wanted is not None:
+        if places is not None and wanted > places:
+            raise ValueError(f"--max-length {wanted}: the model has places for {places} tokens.")
+        return wanted
+    limits = [places or getattr(model.config, "max_position_embeddings", None), tokenizer.model_max_length]
+    known = [limit for limit in limits if limit is not None and 0 < limit < 1_000_000]
+    return min(known, default=_FALLBACK_LENGTH)
+
+
+def _places(model: Any) -> int | None:
+    """The size of the table of position embeddings, if the model has one. RoBERTa and its kin count positions from
+    the one after that of padding."""
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding):
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return None
 
 
 class _TextTokenizer:

@@ -15,6 +15,7 @@ from glc_hf.cli.held_out import hold_out_rows, hold_out_trusted_rows, subset
 from glc_hf.cli.labels import as_flags, encode_labels, has_labels, number_of_classes
 from glc_hf.cli.load_data import choose_split, load_splits
 from glc_hf.cli.noise import noise_matrix
+from glc_hf.cli.words import check_words
 from glc_hf.corruption.columns import read_flags, read_integers
 from glc_hf.corruption.noise import corrupt_labels
 from glc_hf.corruption.trusted import mark_trusted, merge_trusted
@@ -57,7 +58,7 @@ def load_rows(options: TrainOptions) -> Rows:
     splits = digits_dataset() if data.dataset is None else load_splits(data.dataset, data.dataset_config)
     train = choose_split(splits, data.train_split, "--train-split")
     columns = find_columns(train.features, data, options.model.task, options.config.label_column, flag)
-    evaluation = _evaluation_split(splits, options, columns)
+    evaluation = _evaluation_split(splits, train, options, columns)
     _check_trusted_are_told(train, options)
 
     parts = {"the training split": train}
@@ -66,6 +67,8 @@ def load_rows(options: TrainOptions) -> Rows:
     if data.trusted_dataset is not None:
         parts["the trusted dataset"] = _trusted_part(options)
     needed = _needed_columns(parts, options, columns)
+    for part, dataset in parts.items():
+        check_words(dataset, columns.inputs[0], columns.label, part)
     parts, names = encode_labels(parts, columns.label, options.config.noisy_label_column)
     num_labels = number_of_classes(list(parts.values()), columns.label, names)
     train, evaluation = parts["the training split"], parts.get("the evaluation split")
@@ -90,7 +93,7 @@ def load_rows(options: TrainOptions) -> Rows:
     return rows
 
 
-def _evaluation_split(splits: DatasetDict, options: TrainOptions, columns: Columns) -> Dataset | None:
+def _evaluation_split(splits: DatasetDict, train: Dataset, options: TrainOptions, columns: Columns) -> Dataset | None:
     name = options.data.eval_split
     if name is not None:
         found = choose_split(splits, name, "--eval-split")
@@ -98,7 +101,7 @@ def _evaluation_split(splits: DatasetDict, options: TrainOptions, columns: Colum
             raise ValueError(f"--eval-split {name}: there is no column {columns.label!r} of labels in it.")
         return found
     for name in ("test", "validation"):
-        if name in splits and name != options.data.train_split and has_labels(splits[name], columns.label):
+        if name in splits and splits[name] is not train and has_labels(splits[name], columns.label):
             return splits[name]
     return None
 
@@ -148,7 +151,8 @@ def _needed_columns(parts: dict[str, Dataset], options: TrainOptions, columns: C
 
 def _trusted_part(options: TrainOptions) -> Dataset:
     splits = load_splits(options.data.trusted_dataset, None, "--trusted-dataset")
-    return choose_split(splits, options.data.train_split, "--trusted-dataset")
+    name = options.data.train_split
+    return choose_split(splits, name if name in splits else "train", "--trusted-dataset")
 
 
 def _merge(trusted: Dataset, untrusted: Dataset, flag: str) -> Dataset:

@@ -90,6 +90,13 @@ def test_images_become_thumbnails_and_words_keep_their_sentence() -> None:
         assert len(row["words"]) <= 41
 
 
+def test_images_may_be_paths(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    rows = Dataset.from_dict({"image": [str(tmp_path / "a.png")] * 3})
+    page = make_page(_findings(3), rows, ("image",), "image", "t", 10)
+    assert all(row["image"].startswith("data:image/png;base64,") for row in _data(page)["rows"])
+
+
 def test_a_matrix_of_many_classes_is_told_in_words() -> None:
     matrix = CorruptionMatrix.flip(100, 0.4)
     findings = Findings(matrix, np.arange(5), None, np.arange(5), np.arange(5), np.zeros(5), 5)

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value, load_dataset
+
+from glc_hf.cli.report import DIGITS
 
 from .conftest import CLASSES, WORDS, text_rows, write_csv
 
@@ -76,6 +79,23 @@ def test_classes_are_the_model_s_whatever_the_file_holds(glc_hf, folder: Path, t
     assert "3 of 8 rows are on this page" in (tmp_path / "out" / "audit.html").read_text()
 
 
+def test_any_columns_may_stand_beside_those_that_are_needed(glc_hf, folder: Path, tmp_path: Path) -> None:
+    rows = [
+        {"text": "the saw was here", "label": "tool", "row": place, "tags": tags, "box": [[1, 2], [3]], "at": {"x": 1}}
+        for place, tags in enumerate((["new"], None, []))
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    outcome = glc_hf("audit", folder / "model", "--dataset", path, "--output-dir", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    table = pd.read_csv(tmp_path / "out" / "audit.csv", keep_default_na=False)
+    verdicts = ["given_label", "suggested_label", "p_wrong"]
+    assert list(table.columns) == ["audit_row", "text", "label", "row", "tags", "box", "at", *verdicts]
+    assert table.tags.tolist() == ['["new"]', "", "[]"]
+    assert [json.loads(box) for box in table.box] == [[[1, 2], [3]]] * 3
+    assert [json.loads(place) for place in table["at"]] == [{"x": 1}] * 3
+
+
 def test_words_are_judged_one_by_one_and_those_cut_off_have_no_verdict(
     glc_hf, tmp_path: Path, tiny_bert: Path
 ) -> None:
@@ -109,12 +129,20 @@ def test_words_are_judged_one_by_one_and_those_cut_off_have_no_verdict(
             assert row["p_wrong"][1] > 0.5
     lists = pd.read_csv(tmp_path / "model" / "audit" / "audit.csv")
     assert json.loads(lists.suggested_label[1])[0] == "animal"
+    assert json.loads(lists.p_wrong[0])[14:] == [None] * 26
+    assert "NaN" not in lists.p_wrong[0]
 
 
 def test_what_is_missing_is_named(glc_hf, folder: Path, tmp_path: Path) -> None:
     assert "there is no folder" in glc_hf("audit", tmp_path / "nowhere", "--dataset", "x.csv").complaint
     assert "there is no glc_summary.json" in glc_hf("audit", tmp_path, "--dataset", "x.csv").complaint
     assert "name the rows to audit: --dataset" in glc_hf("audit", folder / "model").complaint
+    weak = tmp_path / "weak"
+    shutil.copytree(folder / "model", weak)
+    facts = json.loads((weak / "glc_summary.json").read_text())
+    facts["dataset"], facts["arguments"]["noise"] = {"name": DIGITS}, "weak"
+    (weak / "glc_summary.json").write_text(json.dumps(facts))
+    assert "from a weak classifier and were not kept" in glc_hf("audit", weak).complaint
     strange = write_csv(tmp_path / "strange.csv", [{"text": "the cat was here", "label": "plant"}])
     complaint = glc_hf("audit", folder / "model", "--dataset", strange).complaint
     assert "'plant' is none of the classes animal, food, tool" in complaint

@@ -57,6 +57,17 @@ def test_classes_in_another_order_are_matched_by_name() -> None:
     assert encoded["test"]["label"][:] == [2, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [([1, 2, 3], [0, 1, 2]), ([0, 1, 2], [0, 1, 2]), ([2, 1], [1, 0])],
+    ids=["names", "places, since 0 is no name", "names, though they could be places"],
+)
+def test_numbers_beside_classes_with_numbers_for_names(values: list[int], classes: list[int]) -> None:
+    stars = ClassLabel(names=["1", "2", "3"])
+    encoded, _ = encode_labels({"train": column([0, 1, 2], stars), "gold": column(values)}, "label")
+    assert encoded["gold"]["label"][:] == classes
+
+
 def test_lists_of_words_become_lists_of_classes() -> None:
     parts = {"train": column([["N", "V"], [], ["N"]]), "test": column([["V", "X", "V"]])}
     encoded, names = encode_labels(parts, "label")
@@ -80,6 +91,17 @@ def test_a_second_column_of_labels_is_encoded_alike() -> None:
             ["the file, row 1", "'b'", "classes a"],
         ),
         ({"train": column([["a"], [], ["b", None]])}, ["train, row 2", "missing"]),
+        (
+            {
+                "train": column([0], ClassLabel(names=["cat"])),
+                "gold": column([0, 1], ClassLabel(names=["cat", "cow"])),
+            },
+            ["gold, row 1", "1 (cow)", "classes cat"],
+        ),
+        (
+            {"train": column([0], ClassLabel(names=["1", "2"])), "gold": column([1, 3])},
+            ["gold, row 1", "3 is no class", "1, 2, or 0 to 1"],
+        ),
     ],
 )
 def test_labels_that_are_no_classes_name_the_row(parts: dict[str, Dataset], told: list[str]) -> None:
