@@ -2,7 +2,7 @@
 """
 An ordinary Trainer script, and the few lines that make it robust to wrong labels: those marked `# glc_hf`.
 
-On a dataset of the Hub, whose first 1,000 rows count as labelled with care:
+On a dataset of the Hub, of which every fifth row counts as labelled with care:
 
     python examples/existing_script.py --dataset stanfordnlp/imdb --model distilbert/distilbert-base-uncased \
         --output_dir robust-imdb --num_train_epochs 1
@@ -43,7 +43,7 @@ def main() -> None:
         model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=2)
         data = load_dataset(options.dataset).map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True)
         learning_rate = 5e-5
-    data["train"] = mark_trusted(data["train"], indices=range(min(1000, len(data["train"]) // 5)))  # glc_hf
+    data["train"] = mark_trusted(data["train"], indices=range(0, len(data["train"]), 5))  # glc_hf
 
     args = GLCConfig(  # glc_hf: was TrainingArguments
         output_dir=options.output_dir,
@@ -65,11 +65,11 @@ def main() -> None:
 
 
 def tiny_example() -> tuple[DatasetDict, BertForSequenceClassification]:
-    """Rows of two classes, every third label beyond the first fifth of them wrong, and a very small network."""
+    """Rows of two classes, every third label wrong but for every fifth row, and a very small network."""
 
     def rows(number: int, noisy: bool) -> Dataset:
         classes = [row % 2 for row in range(number)]
-        wrong = [noisy and row >= number // 5 and row % 3 == 0 for row in range(number)]
+        wrong = [noisy and row % 5 != 0 and row % 3 == 0 for row in range(number)]
         return Dataset.from_dict(
             {
                 "input_ids": [[2 + kind, 4 + row % 5, 9 + row % 7] for row, kind in enumerate(classes)],

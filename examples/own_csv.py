@@ -75,7 +75,7 @@ def main() -> None:
     trainer.save_model()
     matrix = trainer.corruption_matrix
     for label, rate in enumerate(matrix.noise_rates):
-        print(f"{matrix.name_of(label)}: about {rate:.0%} of its labels are wrong")
+        print(f"{matrix.name_of(label)}: about {rate:.0%} of the rows that are such have another label")
 
     audited = trainer.audit(trainer.train_dataset)
     target = Path(args.output_dir) / "labels_to_check.csv"

@@ -39,7 +39,7 @@ def run_comparison(ready: Ready, options: TrainOptions) -> dict[str, Any]:
 
     rows = []
     started = time.perf_counter()
-    for trainer, metrics in compare_methods(methods, trainer_of):
+    for trainer, metrics in compare_methods(methods, trainer_of, resume=bool(options.config.resume_from_checkpoint)):
         shared = metrics.pop("shared_stages")
         seconds, started = time.perf_counter() - started, time.perf_counter()
         results = results_of(trainer, ready.rows, options, metrics, seconds, ready.label_accuracy)

@@ -147,10 +147,8 @@ def _as_classes(dataset: Dataset, column: str, names: list[str], part: str) -> D
         return dataset
     place = {name: label for label, name in enumerate(names)}
     numbers = own is None and pa.types.is_integer(_value_type(feature))
-    distinct = [
-        value for value in _values(dataset, column).unique().to_pylist() if value is not None and value != -100
-    ]
-    in_order = numbers and not all(str(value) in place for value in distinct)
+    found = _values(dataset, column).unique().to_pylist()
+    in_order = numbers and not all(str(value) in place for value in found if value is not None and value >= 0)
 
     def encode(value: Any) -> int:
         if value is None:

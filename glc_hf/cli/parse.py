@@ -84,6 +84,11 @@ def parse(argv: list[str]) -> TrainOptions:
             "--compare saves a folder for each method and pushes none: leave out --push-to-hub, and push the one you "
             "want with `hf upload`."
         )
+    if options.model.compare and isinstance(options.config.resume_from_checkpoint, str):
+        raise ValueError(
+            "--compare has a folder for each method: --resume_from_checkpoint True goes on in each of them; it can't "
+            f"go on from {options.config.resume_from_checkpoint}."
+        )
     _check_model_is_named(options)
     _check_output_is_apart(options)
     return options
@@ -130,11 +135,15 @@ def _check_output_is_apart(options: TrainOptions) -> None:
     """What is saved would be taken for data the next time."""
     output = Path(options.config.output_dir).resolve()
     for name in (options.data.dataset, options.data.trusted_dataset):
-        folder = Path(name).expanduser() if name is not None else None
-        if folder is not None and folder.is_dir() and folder.resolve() in (output, *output.parents):
+        path = Path(name).expanduser() if name is not None else None
+        if path is not None and path.is_dir() and path.resolve() in (output, *output.parents):
             raise ValueError(
                 f"--output-dir {options.config.output_dir} lies in the folder of the data, {name}: choose a place "
                 "outside."
+            )
+        if options.config.push_to_hub and path is not None and path.is_file() and output in path.resolve().parents:
+            raise ValueError(
+                f"{name} lies in --output-dir {options.config.output_dir}, which is to be pushed: choose another."
             )
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from glc_hf.experiments.jobs import Curve
     from glc_hf.experiments.sweep import Progress
 
-WHEN_INTERRUPTED = "What was finished is in the results file; the same command goes on from there."
-
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -66,6 +64,11 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def when_interrupted(argv: list[str]) -> str:
+    """What to say after Ctrl-C."""
+    return "What was finished is in the results file; the same command goes on from there."
+
+
 def main(argv: list[str]) -> int:
     """Runs the command."""
     options = parser().parse_args(argv)
@@ -95,6 +98,11 @@ def curves(options: argparse.Namespace) -> tuple[list[Curve], str | None]:
         get_method(method)
     strengths = tuple(options.strengths or PAPER_STRENGTHS)
     noises = options.noise or preset.noises
+    if not preset.noises:
+        raise ValueError(
+            f"preset {options.preset!r} has the noise of its data, and nothing to sweep over: train it with "
+            f"GLCTrainer (glc_hf.experiments.presets.get_preset({options.preset!r}) has rows, network and settings)."
+        )
     _check_numbers(options, strengths)
     for noise in noises:
         if noise not in preset.noises:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from glc_hf.experiments.results import RESULTS_VERSION
@@ -54,8 +55,12 @@ class Curve:
 
     @property
     def reduced(self) -> str | None:
-        """What differs from the paper's run but for the rows, of which the data say it."""
-        parts = []
+        """What differs from the paper's run but for the rows, of which the data say it. Of a file that an option
+        names, its name: results go from machine to machine."""
+        from glc_hf.experiments.presets import preset_class
+
+        told = preset_class(self.preset).tells if self.options else ()
+        parts = [f"{name} {PurePath(value).name}" for name, value in self.options if name not in told]
         if self.epochs is not None:
             parts.append(f"{self.epochs:g} epochs")
         if self.trusted_updates is not None:

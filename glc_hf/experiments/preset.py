@@ -58,6 +58,8 @@ class Preset:
         noises (`tuple[str, ...]`): Kinds of noise in the paper's tables.
         trusted (`tuple[float, ...]`): Trusted fractions, as they were run.
         paper_percent (`dict[float, float]`): From each of them to the percentage that the tables print.
+        tells (`tuple[str, ...]`): Options that `rows_of` tells of itself; results name the others beside what was
+            reduced.
         stacks (`bool`): Whether many networks can be trained at once, as one with stacked weights.
         num_train_epochs, batch_size, learning_rate, weight_decay, lr_scheduler_type: As in the paper.
     """
@@ -73,6 +75,7 @@ class Preset:
     noises: ClassVar[tuple[str, ...]] = ("uniform", "flip")
     trusted: ClassVar[tuple[float, ...]]
     paper_percent: ClassVar[dict[float, float]]
+    tells: ClassVar[tuple[str, ...]] = ()
     stacks: ClassVar[bool] = False
     num_train_epochs: ClassVar[float]
     batch_size: ClassVar[int]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,18 +48,25 @@ def plan(curves: Iterable[Curve], output: str | Path, data_reduced: str | None =
         output (`str` or `Path`): The results file; it need not be there yet.
         data_reduced (`str`, *optional*): What was left out of the data, as [`PreparedData`] says it.
     """
-    known = {cell_of(row) for row in read_results(output)} if Path(output).exists() else set()
+    rows = read_results(output) if Path(output).exists() else []
+    known = {cell_of(row) for row in rows}
+    bare = {cell_of(row) for row in rows if row.get("matrix_distance") is not None and "matrix" not in row}
     left = []
     for curve in curves:
         reduced = ", ".join(filter(None, (data_reduced, curve.reduced))) or None
-        missing = tuple(
-            method
-            for method in curve.methods
-            if any(
-                (curve.preset, method, curve.noise, curve.trusted, strength, curve.seed, reduced) not in known
+        cells = {
+            method: [
+                (curve.preset, method, curve.noise, curve.trusted, strength, curve.seed, reduced)
                 for strength in curve.strengths
+            ]
+            for method in curve.methods
+        }
+        if curve.matrices and not bare.isdisjoint(chain.from_iterable(cells.values())):
+            raise ValueError(
+                f"{output} holds cells that were run without their matrices, and what it holds is not run again: for "
+                "matrices name a new file."
             )
-        )
+        missing = tuple(method for method in curve.methods if not known.issuperset(cells[method]))
         if missing:
             left.append(replace(curve, methods=missing))
     return left

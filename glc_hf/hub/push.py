@@ -14,12 +14,12 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import filter_repo_objects, get_session
 
 
-# What a run leaves in its folder and nobody else needs: other stages, checkpoints, state, rows that were audited, and
-# what may hold a token or a path.
+# What a run leaves in its folder and nobody else needs: other stages, checkpoints, state, and what may hold a token or
+# a path. Files of rows, which may be nobody else's business: those that were audited, and any that lie there.
 KEPT_BACK = (
     "stage[0-9]*/*", "checkpoint-*/*", "_*", "*/_*", "weak_classifier/*", "audit/*", "training_args.bin",
     "trainer_state.json", "glc_run.json", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt",
-    "rng_state*.pth", ".git/*", ".cache/*",
+    "rng_state*.pth", ".git/*", ".cache/*", "*.csv", "*.tsv", "*.jsonl", "*.parquet", "*.arrow", "*.html", "*.xlsx",
 )  # fmt: skip
 # A checkpoint that is pushed to be resumed elsewhere keeps its state.
 KEPT_BACK_OF_CHECKPOINTS = ("training_args.bin", "_*")

@@ -16,6 +16,7 @@ def compare_methods(
     methods: Sequence[str],
     make_trainer: Callable[[str], GLCTrainer],
     shared: dict[Stage, FinishedStage] | None = None,
+    resume: bool = False,
 ) -> Iterator[tuple[GLCTrainer, dict[str, Any]]]:
     """
     Trains one method after the other; those whose first stages are the same share one training of it.
@@ -26,6 +27,8 @@ def compare_methods(
             Makes the trainer of a method. It has to give each the same rows and a model with the same initial weights
             (a deep copy of one, or `model_init`), and an `eval_dataset`.
         shared (`dict`, *optional*): Stages trained before on the same rows and weights; those trained here are added.
+        resume (`bool`, *optional*, defaults to `False`):
+            Go on from the last checkpoint in each trainer's `output_dir`, where there is one.
 
     Yields:
         `(GLCTrainer, dict)`: The trainer when it is done, and `method`, the evaluation's metrics, those of the earlier
@@ -39,6 +42,6 @@ def compare_methods(
         trainer.shared_stages = shared
         stages = trainer.method.earlier_stages()
         had = sum(stage in shared for stage in stages)
-        trained = trainer.train().metrics
+        trained = trainer.train(resume_from_checkpoint=resume).metrics
         metrics = {key: value for key, value in trained.items() if key.startswith("stage")}
         yield trainer, {"method": name, "shared_stages": had, **metrics, **trainer.evaluate()}

@@ -4,9 +4,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import signal
 from pathlib import Path
+from typing import Any
 
+import pytest
 from transformers import AutoModelForSequenceClassification
+
+from glc_hf.cli.interrupt import SaveOnInterrupt
 
 from .conftest import results_in, text_rows, write_csv
 
@@ -59,6 +65,41 @@ def test_the_method_alone_gives_what_it_gives_in_a_comparison(glc_hf, tmp_path: 
         results_in(folder)["metrics"]["eval_loss"] for folder in (tmp_path / "both" / "glc", tmp_path / "alone")
     )
     assert abs(both - alone) < 1e-7
+
+
+def test_a_comparison_that_was_stopped_goes_on_where_it_was(
+    glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ["train", "--dataset", _folder(tmp_path), "--model", tiny_bert, "--noise", "flip", "--max_steps", "4"]
+    common += [
+        "--trusted-fraction",
+        "0.2",
+        "--per_device_train_batch_size",
+        "8",
+        "--compare",
+        "confusion_matrix",
+        "glc",
+    ]
+    assert glc_hf(*common, "--output-dir", tmp_path / "whole").code == 0
+    steps = []
+
+    def press(self: SaveOnInterrupt, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        steps.append(state.global_step)
+        if len(steps) == 10:  # in the last stage of the second method: 4 shared, 4, and now its own
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SaveOnInterrupt, "on_step_begin", press)
+        stopped = glc_hf(*common, "--output-dir", tmp_path / "cut")
+    assert stopped.code == 130
+    command = shlex.split(stopped.err.splitlines()[-1])
+    steps.clear()
+    monkeypatch.setattr(SaveOnInterrupt, "on_step_begin", lambda self, args, state, *_, **__: steps.append(1))
+    assert glc_hf(*command[1:]).code == 0
+    assert len(steps) == 2
+    for method in ("confusion_matrix", "glc"):
+        whole, cut = (results_in(tmp_path / name / method)["metrics"]["eval_loss"] for name in ("whole", "cut"))
+        assert cut == pytest.approx(whole, abs=1e-6)
 
 
 def test_an_unknown_method_to_compare_is_refused_before_anything_is_loaded(glc_hf, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_the_seed_of_the_rows_is_that_of_the_run_unless_named() -> None:
         (["--stage2-start", "middle"], ["middle"]),
         (["--trusted-share", "2"], ["trusted_share", "2.0"]),
         (["--method", "magic"], ["'magic'", "glc"]),
+        (["--compare", "glc", "--resume_from_checkpoint", "a/checkpoint-2"], ["--compare", "a/checkpoint-2"]),
         (["data.csv"], ["'data.csv'", "--dataset"]),
         (["missing.yaml"], ["missing.yaml"]),
     ],
@@ -105,6 +106,12 @@ def test_bad_options_get_one_line_that_names_them(glc_hf, words: list[str], told
     assert outcome.code == 2
     for part in told:
         assert part in outcome.complaint
+
+
+def test_data_in_a_folder_that_is_to_be_pushed_is_refused(glc_hf, tmp_path: Path) -> None:
+    (tmp_path / "reviews.json").write_text("[]", encoding="utf-8")
+    words = ["--dataset", tmp_path / "reviews.json", "--model", "some/model", "--output-dir", tmp_path]
+    assert "which is to be pushed: choose another" in glc_hf("train", *words, "--push-to-hub").complaint
 
 
 @pytest.mark.parametrize(

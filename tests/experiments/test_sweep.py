@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from glc_hf.experiments.jobs import Curve
 from glc_hf.experiments.preset import Preset, registered
+from glc_hf.experiments.presets import get_preset
 from glc_hf.experiments.results import append_results, read_results
 from glc_hf.experiments.sweep import plan, run_sweep
 from tests.experiments.small_preset import SmallImages, SmallTexts
@@ -174,6 +176,9 @@ def _main(*options: str) -> tuple[int, list[str]]:
         (["--preset", "small_images", "--epochs", "0"], "--epochs must be greater than 0"),
         (["--preset", "small_images", "--trusted-updates", "0"], "--trusted-updates must be greater than 0"),
         (["--preset", "small_images", "--options", "depth=3"], "has no option 'depth'; it has none"),
+        (["--preset", "clothing1m", "--options", "path=x"], "has the noise of its data, and nothing to sweep over"),
+        (["--preset", "clothing1m", "--options", "trusted_rows=x"], "trusted_rows is of kind int, got 'x'"),
+        (["--preset", "clothing1m", "--options", "from_scratch=x"], "from_scratch is of kind bool, got 'x'"),
         (["--preset", "twitter", "--options", "vectors"], "such as vectors=glove.txt, not 'vectors'"),
         (["--preset", "twitter", "--options", "vector=x"], "has no option 'vector'; it has vectors"),
         (["--preset", "mnist", "--data-root", "nowhere"], "there is no such folder"),
@@ -261,6 +266,42 @@ def test_what_was_reduced_is_said(tmp_path: Path) -> None:
     (row,) = read_results(tmp_path / "results.jsonl")
     assert row["reduced"] == "1 epochs, trusted rows alone at least 3 updates"
     assert plan([curve], tmp_path / "results.jsonl") == []
+
+
+def test_options_make_other_cells_and_files_are_told_by_name(tmp_path: Path) -> None:
+    one, other = (
+        Curve("twitter", "flip", 0.2, 0, (0.5,), ("glc",), options=(("vectors", f"{tmp_path}/{name}.txt"),))
+        for name in ("one", "other")
+    )
+    assert one.reduced == "vectors one.txt"
+    row = {"preset": "twitter", "method": "glc", "noise": "flip", "trusted": 0.2, "strength": 0.5, "seed": 0}
+    append_results(tmp_path / "results.jsonl", [{**row, "error": 1.0, "reduced": one.reduced}])
+    assert plan([one, other], tmp_path / "results.jsonl") == [other]
+
+
+def test_options_are_of_the_kind_they_are_annotated_with() -> None:
+    preset = get_preset("clothing1m", path="x", from_scratch="False", trusted_rows="3")
+    assert (preset.path, preset.from_scratch, preset.trusted_rows) == ("x", False, 3)
+    assert get_preset("clothing1m", from_scratch=True).from_scratch is True
+
+
+def test_cells_without_their_matrices_are_not_taken_for_cells_with_them(tmp_path: Path) -> None:
+    curve = Curve("small_images", "flip", 0.2, 0, (0.5,), ("glc", "no_correction"))
+    _sweep([curve], tmp_path / "results.jsonl")
+    with pytest.raises(ValueError, match="without their matrices.*name a new file"):
+        plan([replace(curve, matrices=True)], tmp_path / "results.jsonl")
+    assert plan([replace(curve, methods=("no_correction",), matrices=True)], tmp_path / "results.jsonl") == []
+
+
+def test_ctrl_c_says_that_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("glc_hf.experiments.sweep.run_sweep", press)
+    assert _main("--preset", "small_images", "--output", str(tmp_path / "results.jsonl")) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
 
 
 def test_a_weak_network_is_trained_as_the_preset_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ trained on noisy labels and a few trusted ones with Gold Loss Correction \(`glc`
 Dataset: \[ann/reviews\]\(https://huggingface\.co/datasets/ann/reviews\)\. 120 rows, of which 24 \(20\.0%\) are⏎
 trusted: labelled with care\.
 
-\| class \| rows labelled so \| of these trusted \| estimated share of wrong labels \|
+\| class \| rows labelled so \| of these trusted \| of the rows that are such, labelled otherwise \(estimated\) \|
 \| --- \| --- \| --- \| --- \|
 (\| {CLASS} \| {NUMBER} \| {NUMBER} \| {SHARE} \|
 ){{3}}

@@ -139,7 +139,7 @@ def test_what_is_no_part_of_the_model_is_kept_back(tmp_path: Path) -> None:
     kept_back = [
         "stage1/checkpoint-5/model.safetensors", "stage2/config.json", "checkpoint-10/optimizer.pt", "_run_state/x.pt",
         "weak_classifier/config.json", "audit/audit.csv", "training_args.bin", "trainer_state.json", "glc_run.json",
-        "optimizer.pt", "rng_state_0.pth", ".git/config",
+        "optimizer.pt", "rng_state_0.pth", ".git/config", "reviews.csv", "checked/audit.parquet", "checked/audit.html",
     ]  # fmt: skip
     sent = [
         "README.md",

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, signature
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
     from glc_hf.experiments.preset import Preset
+
+_KINDS: dict[str, Callable[[str], Any]] = {
+    "bool": {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.__getitem__,
+    "int": int,
+    "float": float,
+}
 
 
 @cache
@@ -36,27 +43,39 @@ def get_preset(name: str, **options: Any) -> Preset:
         name (`str`): One of [`available_presets`], or `module:Class` for a preset of your own.
         options: What this preset leaves open, as its class documents it.
     """
+    kind = preset_class(name)
+    known = signature(kind).parameters
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise ValueError(f"preset {name!r} has no option {unknown[0]!r}; {has}.")
+    return kind(**{option: _of_kind(value, known[option], name) for option, value in options.items()})
+
+
+def preset_class(name: str) -> type[Preset]:
+    """The class behind a name that [`get_preset`] takes."""
     from glc_hf.experiments.preset import registered
 
     _import_all()
     module, _, own = name.partition(":")
     if own:
         try:
-            kind = getattr(import_module(module), own)
+            return getattr(import_module(module), own)
         except (ImportError, AttributeError) as error:
             raise ValueError(f"preset {name!r}: {error}. It names a class as module:Class.") from error
-        return _with_options(kind, name, options)
     if name not in registered():
         raise ValueError(
             f"unknown preset {name!r}; it is one of {', '.join(available_presets())}, or module:Class for your own."
         )
-    return _with_options(registered()[name], name, options)
+    return registered()[name]
 
 
-def _with_options(kind: type[Preset], name: str, options: dict[str, Any]) -> Preset:
-    known = list(signature(kind).parameters)
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        has = f"it has {', '.join(known)}" if known else "it has none"
-        raise ValueError(f"preset {name!r} has no option {unknown[0]!r}; {has}.")
-    return kind(**options)
+def _of_kind(value: Any, option: Parameter, preset: str) -> Any:
+    """A word of the command line as the number or truth value that the option is annotated with."""
+    kind = str(getattr(option.annotation, "__name__", option.annotation)).partition(" | ")[0]
+    if not isinstance(value, str) or kind not in _KINDS:
+        return value
+    try:
+        return _KINDS[kind](value.lower())
+    except (KeyError, ValueError):
+        raise ValueError(f"preset {preset!r}: the option {option.name} is of kind {kind}, got {value!r}.") from None

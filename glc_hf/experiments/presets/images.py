@@ -68,6 +68,7 @@ class WideResNetPreset(Preset):
 
     paper_architecture: ClassVar[str] = "wide_resnet40_2_cifar"
     mirror: ClassVar[bool] = True
+    tells = ("architecture",)
     lr_scheduler_type = "cosine"
     _padding = 4
 
