@@ -11,6 +11,7 @@ import torch
 from datasets import ClassLabel, List, Value
 
 from glc_hf.correction.posterior import posterior_over_true_labels
+from glc_hf.corruption.tables import with_format_of
 from glc_hf.training.inference import infer
 from glc_hf.training.labels import label_names_of
 from glc_hf.training.rows import LabelledRows
@@ -69,6 +70,8 @@ def audit_rows(trainer: GLCTrainer, dataset: datasets.Dataset) -> datasets.Datas
         )
     if not isinstance(dataset, datasets.Dataset):
         raise TypeError(f"an audit goes over a `datasets.Dataset`, not a {type(dataset).__name__}.")
+    if len(dataset) == 0:
+        raise ValueError("there are no rows to audit: the dataset is empty.")
     for name in COLUMNS:
         if name in dataset.column_names:
             raise ValueError(f"the dataset has a column {name!r} already, from another audit: remove or rename it.")
@@ -77,7 +80,7 @@ def audit_rows(trainer: GLCTrainer, dataset: datasets.Dataset) -> datasets.Datas
     labels = rows.labels
     counted, trusted = rows.counted_items()
     given = torch.from_numpy(labels.values[counted].astype(np.int64))
-    logits = _logits(trainer, dataset, matrix.num_labels)
+    logits = _logits(trainer, dataset, rows.label_column)
     if len(logits) != len(given):
         raise ValueError(
             f"the model gave logits for {len(logits):,} labels, and column {rows.label_column!r} has {len(given):,}: "
@@ -97,15 +100,14 @@ def audit_rows(trainer: GLCTrainer, dataset: datasets.Dataset) -> datasets.Datas
         if labels.offsets is not None:
             values, feature = [part.tolist() for part in np.split(values, labels.offsets[1:-1])], List(feature)
         plain = plain.add_column(name, _column(values), feature=feature)
-    return plain.with_format(**dataset.format) if dataset.format["type"] is not None else plain
+    return with_format_of(dataset, plain)
 
 
 def _column(values: Any) -> Any:
     return values.tolist() if isinstance(values, np.ndarray) else values
 
 
-def _logits(trainer: GLCTrainer, dataset: datasets.Dataset, num_labels: int) -> torch.Tensor:
+def _logits(trainer: GLCTrainer, dataset: datasets.Dataset, label_column: str) -> torch.Tensor:
     """Logits of every label that is not -100, in the order of the rows."""
-    view = trainer._without_unused_columns(dataset)
-    found = [batch.logits for batch in infer(trainer, view, "all")]
-    return torch.cat(found) if found else torch.empty(0, num_labels)
+    view = trainer._without_unused_columns(dataset, label_column)
+    return torch.cat([batch.logits for batch in infer(trainer, view, "all")])

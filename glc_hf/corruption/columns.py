@@ -28,7 +28,7 @@ from glc_hf.corruption.stored_column import StoredColumn, is_list
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_USUAL_LABEL_COLUMNS = ("labels", "label", "label_ids")
+USUAL_LABEL_COLUMNS = ("labels", "label", "label_ids")
 
 
 class Column(NamedTuple):
@@ -108,7 +108,7 @@ def find_label_column(dataset: Any, label_column: str | None) -> str:
     if label_column is not None:
         require_column(names, label_column, "label_column")
         return label_column
-    for name in _USUAL_LABEL_COLUMNS:
+    for name in USUAL_LABEL_COLUMNS:
         if name in names:
             return name
     classes = [name for name in names if class_names(dataset.features[name]) is not None] if dataset.features else []
@@ -116,6 +116,24 @@ def find_label_column(dataset: Any, label_column: str | None) -> str:
         return classes[0]
     found = f"several columns hold classes ({', '.join(classes)})" if classes else "no column is called `labels`"
     raise ValueError(f"{found}, so say which one holds the labels with label_column=. Columns: {', '.join(names)}.")
+
+
+def with_usual_label_column(dataset: Any, column: str, usual: str = "labels") -> Any:
+    """
+    The dataset with its labels under a name that collators know, and no other column of such a name beside them.
+
+    Args:
+        dataset: A `Dataset` or an `IterableDataset`; left as it is where it has no such column.
+        column (`str`): The labels' column.
+        usual (`str`, *optional*, defaults to `"labels"`): What to call it, if it has not a usual name already.
+    """
+    names = dataset.column_names
+    if names is not None:
+        if column not in names:
+            return dataset
+        others = [name for name in USUAL_LABEL_COLUMNS if name in names and name != column]
+        dataset = dataset.remove_columns(others) if others else dataset
+    return dataset if column in (*USUAL_LABEL_COLUMNS, usual) else dataset.rename_column(column, usual)
 
 
 # ---------------------------------------------------------------------- columns as they are stored

@@ -43,7 +43,7 @@ def with_distinct_rows(dataset: Dataset) -> Dataset:
     )
     # Without its format, or a transform set with `with_transform` would be written into the new file.
     flat = dataset.with_format(None).flatten_indices()
-    return _with_format_of(dataset, flat)
+    return with_format_of(dataset, flat)
 
 
 def block_boundaries(dataset: Dataset) -> list[int]:
@@ -108,7 +108,7 @@ def with_columns(
         indices_table=dataset._indices,
         fingerprint=fingerprint,
     )
-    return _with_format_of(dataset, result)
+    return with_format_of(dataset, result)
 
 
 def _part(data: Table, names: list[str]) -> Table:
@@ -128,7 +128,7 @@ def _part(data: Table, names: list[str]) -> Table:
     return ConcatenationTable(part.table, blocks)
 
 
-def _with_format_of(source: Dataset, dataset: Dataset) -> Dataset:
+def with_format_of(source: Dataset, dataset: Dataset) -> Dataset:
     """Transmits the format as `datasets` does: columns that were left out stay out, new ones come in."""
     columns = source._format_columns
     if columns is not None:

@@ -48,7 +48,7 @@ class FlagCollator:
         rows = [feature.pop(ROW_KEY, None) for feature in features]
         batch = self.collator(features)
         labels = batch.get(self.label_name)
-        if labels is not None and flags[0] is not None:
+        if labels is not None and any(flag is not None for flag in flags):
             batch[self.trusted_column] = self._align(flags, labels)
         if rows[0] is not None:
             batch[ROW_KEY] = torch.tensor(rows)
@@ -67,6 +67,13 @@ class FlagCollator:
 
     def _align(self, flags: list[Any] | np.ndarray, labels: torch.Tensor) -> torch.Tensor:
         """One flag for each label: a row's flag on all its tokens, a token's on its own, False on padding."""
+        if len(flags) != len(labels):
+            raise ValueError(
+                f"the collator made {len(labels)} rows of labels of {len(flags)} rows: one belongs to each (collators "
+                "that put several texts into one row can't be used)."
+            )
+        if not isinstance(flags, np.ndarray):
+            flags = [as_flags(flag, self.trusted_column) for flag in flags]
         if np.ndim(flags[0]) == 0:
             per_row = torch.as_tensor(np.asarray(flags, dtype=bool))
             return per_row.view(-1, *[1] * (labels.dim() - 1)).expand(labels.shape)
@@ -80,8 +87,20 @@ class FlagCollator:
                     "labels of it: cut labels and flags together when you tokenize."
                 )
             where = slice(0, length) if from_left else slice(labels.shape[1] - length, None)
-            aligned[place, where] = torch.as_tensor(np.asarray(flag, dtype=bool))
+            aligned[place, where] = torch.as_tensor(flag)
         return aligned
+
+
+def as_flags(flag: Any, column: str) -> np.ndarray:
+    """The flag of a row, or those of its tokens, as booleans; an error where they are anything else."""
+    found = np.asarray(flag)
+    numbers = np.issubdtype(found.dtype, np.integer) and np.isin(found, (0, 1)).all()
+    if found.dtype != bool and found.size and not numbers:
+        raise ValueError(
+            f"a row has {flag!r} in {column!r}: flags are booleans, True for a row that is labelled with care and "
+            "False for any other."
+        )
+    return found.astype(bool, copy=False)
 
 
 class ColumnDropper:

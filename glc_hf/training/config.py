@@ -22,8 +22,9 @@ class GLCConfig(TrainingArguments):
         trusted_column (`str`, *optional*, defaults to `"trusted"`):
             Boolean column of the training set: per row, or per token beside token labels.
         label_column (`str`, *optional*):
-            Column that holds the labels as given. Found by itself when it is called `labels`, `label` or `label_ids`;
-            name it where a `with_transform` pipeline makes the labels from another one.
+            Column that holds the labels as given, in every dataset that has it. Found by itself when it is called
+            `labels`, `label` or `label_ids`, or is the only column of classes; name it also where a `with_transform`
+            pipeline makes the labels from another one.
         trusted_share (`float`, *optional*, defaults to 0.15):
             Share of trusted rows that the last stage sees, reached by repeating them; rows are never dropped, so a
             larger natural share stays. `0` keeps the natural share, as the paper does outside Clothing1M. The default

@@ -13,6 +13,7 @@ from transformers import EvalPrediction
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
+from glc_hf.corruption.columns import with_usual_label_column
 from glc_hf.methods.base import IGNORED, Batch, Items, plain_cross_entropy
 from glc_hf.training.arguments import NothingToPickle, write_arguments
 from glc_hf.training.checkpoints import CheckpointedTrainer
@@ -37,6 +38,8 @@ class CorrectedTrainer(CheckpointedTrainer):
     loss_is_scaled_for_ga = True
     stage_name = "training"
     stage_items: Items = "all"
+    # Whether the method needs to know which rows are trusted.
+    needs_flags = False
     # Held-out trusted rows to evaluate on beside the `eval_dataset`.
     trusted_eval_dataset: datasets.Dataset | None = None
     _evaluates_trusted = False
@@ -88,17 +91,27 @@ class CorrectedTrainer(CheckpointedTrainer):
         )
 
     def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> torch.utils.data.DataLoader:
-        if isinstance(dataset, datasets.Dataset) and _has_transform(dataset):
-            # The transform needs the columns that the model does not take: drop those after it, in the collator.
-            dataset = FlaggedRows(dataset, np.arange(len(dataset)), None, self.args.trusted_column)
+        if isinstance(dataset, datasets.Dataset):
+            if _has_transform(dataset):
+                # It needs the columns that the model does not take: drop those after it, in the collator.
+                dataset = FlaggedRows(dataset, np.arange(len(dataset)), None, self.args.trusted_column)
+            elif self.label_column is not None:
+                dataset = with_usual_label_column(dataset, self.label_column, self._label_name)
         return super()._get_dataloader(dataset, *args, **kwargs)
 
     def _get_collator_with_removed_columns(self, data_collator: Any, description: str | None = None) -> Any:
         collator = super()._get_collator_with_removed_columns(data_collator, description)
         return ColumnDropper(collator) if collator is not data_collator else collator
 
-    def _without_unused_columns(self, dataset: Any) -> Any:
+    @property
+    def label_column(self) -> str | None:
+        """The column of the labels, where it is known. What a transform gives has its own names."""
+        data = getattr(self, "training_data", None)
+        return self.args.label_column if data is None else data.label_column
+
+    def _without_unused_columns(self, dataset: Any, label_column: str | None = None) -> Any:
         if isinstance(dataset, datasets.Dataset) and not _has_transform(dataset):
+            dataset = with_usual_label_column(dataset, label_column or self.label_column, self._label_name)
             return self._remove_unused_columns(dataset, description="Training")
         return dataset
 
@@ -127,6 +140,11 @@ class CorrectedTrainer(CheckpointedTrainer):
             raise ValueError(
                 f"a training batch has no {self._label_name!r}: the dataset or its transform gives no labels "
                 f"(its keys: {', '.join(map(str, batch))})."
+            )
+        if trusted is None and self.needs_flags:
+            raise ValueError(
+                f"a training batch has no {self.args.trusted_column!r}, and the method needs to know which rows are "
+                "trusted: the stream or its transform gives no flags."
             )
         if self.stage_items != "all" and trusted is not None:
             dropped = trusted if self.stage_items == "untrusted" else ~trusted
@@ -168,7 +186,7 @@ class CorrectedTrainer(CheckpointedTrainer):
         if not training:
             total = plain_cross_entropy(logits, labels).sum()
             loss = total / (labels != IGNORED).sum().clamp(min=1)
-            return (loss, _with_loss(outputs, loss)) if return_outputs else loss
+            return (loss, _with_loss(outputs, loss, self._default_metrics)) if return_outputs else loss
         if logits.shape[:-1] != labels.shape:
             raise ValueError(
                 f"the model gives logits of shape {tuple(logits.shape)} for labels of shape {tuple(labels.shape)}: "
@@ -186,7 +204,7 @@ class CorrectedTrainer(CheckpointedTrainer):
         if self.args.average_tokens_across_devices:
             # The gradient is averaged over processes, but the count is of all of them.
             loss = loss * self.accelerator.num_processes
-        return (loss, _with_loss(outputs, loss)) if return_outputs else loss
+        return (loss, _with_loss(outputs, loss, self._default_metrics)) if return_outputs else loss
 
     def _explain_non_finite(self, logits: torch.Tensor) -> str:
         kind = "NaN" if torch.isnan(logits).any() else "infinite values"
@@ -268,10 +286,13 @@ def logits_of(outputs: Any) -> torch.Tensor:
     return outputs["logits"] if isinstance(outputs, dict) else outputs[0]
 
 
-def _with_loss(outputs: Any, loss: torch.Tensor) -> Any:
-    """Outputs as `Trainer` expects them from a model that computed its loss: tuples begin with it."""
+def _with_loss(outputs: Any, loss: torch.Tensor, logits_first: bool) -> Any:
+    """Outputs as `Trainer` expects them from a model that computed its loss: tuples begin with it. Of a dictionary it
+    takes the values in their order, and the built-in accuracy takes the first of them for the logits."""
     if isinstance(outputs, torch.Tensor):
         return {"logits": outputs}
+    if isinstance(outputs, dict) and logits_first:
+        return {"logits": outputs["logits"], **{name: value for name, value in outputs.items() if name != "logits"}}
     return (loss, *outputs) if isinstance(outputs, tuple) else outputs
 
 
@@ -291,19 +312,25 @@ class Accuracy:
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool = True) -> dict[str, float]:
         """Takes in predictions (classes or logits), and on the last ones gives the accuracy and starts anew."""
-        predictions = torch.as_tensor(logits_of_array(prediction.predictions))
-        labels = torch.as_tensor(logits_of_array(prediction.label_ids))
-        if predictions.dim() > labels.dim():
-            predictions = predictions.argmax(dim=-1)
-        counted = labels != IGNORED
-        self.right += int((predictions == labels)[counted].sum())
-        self.counted += int(counted.sum())
+        if isinstance(prediction.predictions, list):  # of `eval_do_concat_batches=False`: batch by batch
+            for predictions, labels in zip(prediction.predictions, prediction.label_ids, strict=True):
+                self._count(predictions, labels)
+        else:
+            self._count(prediction.predictions, prediction.label_ids)
         if not compute_result:
             return {}
         right, total, self.right, self.counted = self.right, self.counted, 0, 0
         return {"accuracy": right / total} if total else {}
 
+    def _count(self, predictions: Any, labels: Any) -> None:
+        predictions, labels = (torch.as_tensor(_first(found)) for found in (predictions, labels))
+        if predictions.dim() > labels.dim():
+            predictions = predictions.argmax(dim=-1)
+        counted = labels != IGNORED
+        self.right += int((predictions == labels)[counted].sum())
+        self.counted += int(counted.sum())
 
-def logits_of_array(predictions: Any) -> Any:
+
+def _first(gathered: Any) -> Any:
     """The first of several gathered outputs."""
-    return predictions[0] if isinstance(predictions, (tuple, list)) else predictions
+    return gathered[0] if isinstance(gathered, (tuple, list)) else gathered

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from glc_hf.corruption.columns import find_label_column
-from glc_hf.methods.base import Items, Method, Stage
+from glc_hf.corruption.columns import USUAL_LABEL_COLUMNS, find_label_column, with_usual_label_column
+from glc_hf.methods.base import IGNORED, Items, Method, Stage
 from glc_hf.methods.between import Part
 from glc_hf.training.checks import check_items
+from glc_hf.training.collator import as_flags
 from glc_hf.training.inference import share_of_process
 from glc_hf.training.rows import FlaggedRows, LabelledRows
 
@@ -29,7 +30,7 @@ logger = logging.get_logger(__name__)
 class TrainingData(Protocol):
     """What the stages ask of the training set."""
 
-    label_column: str
+    label_column: str | None
     # Whether rows and items can be asked for by number.
     numbered: bool
 
@@ -70,7 +71,7 @@ def training_data(
 ) -> TrainingData:
     """The rows of a `train_dataset`, checked; those numbered in `held_out` are no stage's."""
     if isinstance(dataset, torch.utils.data.IterableDataset):
-        return StreamData(dataset, args)
+        return StreamData(dataset, args, method)
     if isinstance(dataset, dict):
         raise TypeError(f"train_dataset holds the splits {', '.join(dataset)}: give one of them, as in data['train'].")
     if not isinstance(dataset, datasets.Dataset):
@@ -166,7 +167,7 @@ class MapData:
 
     def fingerprint(self) -> str:
         """See [`TrainingData`]."""
-        return self.rows.fingerprint()
+        return self.rows.fingerprint
 
 
 class StreamData:
@@ -174,16 +175,22 @@ class StreamData:
 
     numbered = False
 
-    def __init__(self, dataset: Any, args: GLCConfig) -> None:
+    def __init__(self, dataset: Any, args: GLCConfig, method: type[Method]) -> None:
+        if not isinstance(dataset, datasets.IterableDataset):
+            raise TypeError(
+                f"train_dataset is a {type(dataset).__name__}; a stream is filtered by its flags, which a "
+                "`datasets.IterableDataset` can: `IterableDataset.from_generator(…)` makes one."
+            )
         self.dataset = dataset
         self.args = args
-        columns = getattr(dataset, "column_names", None)
-        if columns is not None and args.trusted_column not in columns:
+        columns = dataset.column_names
+        if columns is not None and args.trusted_column not in columns and method.needs_trusted:
             raise ValueError(
                 f"the stream has no column {args.trusted_column!r} (it has {', '.join(columns)}): the flag must be in "
                 "the stream. `mark_trusted` adds it, and `GLCConfig(trusted_column=…)` names another."
             )
-        self.label_column = find_label_column(dataset, args.label_column) if columns is not None else "labels"
+        # Where the columns are not known, as after `map`, the label may have any usual name.
+        self.label_column = find_label_column(dataset, args.label_column) if columns is not None else args.label_column
 
     def check(self, method: Method) -> None:
         """See [`TrainingData`]."""
@@ -210,11 +217,17 @@ class StreamData:
             return self.dataset
         wanted = items == "trusted"
         column = self.args.trusted_column
-        return self.dataset.filter(lambda flag: np.any(np.asarray(flag, dtype=bool) == wanted), input_columns=[column])
+        return self.dataset.filter(lambda flag: np.any(as_flags(flag, column) == wanted), input_columns=[column])
+
+    def _named(self, items: Items, label_name: str) -> Any:
+        dataset = self._filtered(items)
+        return (
+            dataset if self.label_column is None else with_usual_label_column(dataset, self.label_column, label_name)
+        )
 
     def for_training(self, trainer: CorrectedTrainer, stage: Stage, trusted_share: float) -> Any:
         """See [`TrainingData`]."""
-        return self._filtered(stage.items)
+        return self._named(stage.items, trainer._label_name)
 
     def for_inference(
         self,
@@ -225,7 +238,7 @@ class StreamData:
         by_length: bool = False,
     ) -> Any:
         """See [`TrainingData`]; `check` has seen to it that neither parts nor numbers are asked for."""
-        return self._filtered(items)
+        return self._named(items, trainer._label_name)
 
     def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """See [`TrainingData`]."""
@@ -237,10 +250,24 @@ class StreamData:
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         """See [`TrainingData`]."""
-        name = column or self.label_column
-        found = [np.atleast_1d(row[name]) for row in self._filtered(items).select_columns([name])]
-        labels = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
-        return labels[labels != -100]
+        flag = self.args.trusted_column if items != "all" else None
+        dataset = self._filtered(items)
+        if dataset.column_names is not None:  # nothing else is decoded
+            dataset = dataset.select_columns([name for name in (self.label_column, flag, column) if name is not None])
+        found = [np.empty(0, dtype=np.int64)]
+        for row in dataset:
+            label_column = self.label_column or next((name for name in USUAL_LABEL_COLUMNS if name in row), None)
+            if label_column is None:
+                raise ValueError(f"a row of the stream has no labels (its keys: {', '.join(row)}): say label_column=.")
+            labels = np.atleast_1d(row[label_column])
+            values = labels if column is None else np.atleast_1d(row[column])
+            if len(values) != len(labels):
+                raise ValueError(f"column {column!r} has not one value for each label of {label_column!r}.")
+            chosen = labels != IGNORED
+            if flag is not None:
+                chosen &= as_flags(row[flag], flag) == (items == "trusted")
+            found.append(values[chosen].astype(np.int64))
+        return np.concatenate(found)
 
     def fingerprint(self) -> None:
         """See [`TrainingData`]."""

@@ -29,7 +29,7 @@ def trusted_rows_to_evaluate(dataset: Any, args: GLCConfig) -> np.ndarray:
     least one row to estimate from.
     """
     fraction = args.trusted_eval_fraction
-    if fraction == 0.0 or dataset is None:
+    if fraction == 0.0 or dataset is None or isinstance(dataset, dict):  # several splits are refused later
         return np.empty(0, dtype=np.int64)
     if not isinstance(dataset, datasets.Dataset):
         raise ValueError(

@@ -117,9 +117,8 @@ def _infer_batch(
 ) -> Inferred:
     labels, rows = batch.pop(trainer._label_name), batch.pop(ROW_KEY, None)
     trusted = batch.pop(trainer.args.trusted_column, None)
-    # FSDP's hooks don't run under inference mode.
-    no_grad = torch.no_grad if trainer.is_fsdp_enabled else torch.inference_mode
-    with no_grad():
+    # Not inference mode: a tensor that the model keeps from it could not be trained with, and FSDP's hooks don't run.
+    with torch.no_grad():
         logits = forward(trainer._prepare_inputs(batch))
         kept = labels != IGNORED
         if items != "all" and trusted is not None:

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from transformers import (
+    DataCollatorForTokenClassification,
+    DataCollatorWithPadding,
+    DefaultDataCollator,
+    default_data_collator,
+)
 from transformers.utils import logging
 
 from glc_hf.correction.linear import FeatureTable, LinearHead
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 _HELD_OUT = 0.1
+_ROWS_COLLATED = 64
+_COLLATORS = (DefaultDataCollator, DataCollatorWithPadding, DataCollatorForTokenClassification)
 
 
 class ProbeTrainer(StageTrainer):
@@ -69,7 +78,27 @@ class ProbeTrainer(StageTrainer):
             rows=self._rows_key,
             precision=[args.bf16_full_eval, args.fp16_full_eval, self.accelerator.mixed_precision],
             share=[self.accelerator.process_index, self.accelerator.num_processes],
+            collated=self._collated(),
         )
+
+    def _collated(self) -> str | None:
+        """What a collator of the user's own makes of some rows, short and long; the libraries' only pad and stack."""
+        collator = self.data_collator.collator
+        if collator is default_data_collator or type(collator) in _COLLATORS:
+            return None
+        view = self.training_data.for_inference(self, "all", "all", by_length=True)
+        places = np.unique(np.linspace(0, len(view) - 1, _ROWS_COLLATED).astype(np.int64))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # so that one that draws at random draws the same
+            batch = self._get_collator_with_removed_columns(self.data_collator)(view.__getitems__(places))
+        digest = hashlib.blake2b(digest_size=16)
+        for name, value in sorted(batch.items()):
+            digest.update(name.encode())
+            tensor = value if isinstance(value, torch.Tensor) else None
+            digest.update(repr(value).encode() if tensor is None else repr((tensor.shape, tensor.dtype)).encode())
+            if tensor is not None:
+                digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
 
     def _embed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         head, self._tap.head = self._tap.head, None

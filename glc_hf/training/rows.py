@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -113,12 +113,12 @@ class LabelledRows:
 
     def by_length(self, rows: np.ndarray) -> np.ndarray:
         """The same row numbers (−1−i standing for i), texts of one length together; as they are without texts."""
-        lengths = self._lengths()
+        lengths = self._lengths
         if lengths is None:
             return rows
         return rows[np.argsort(lengths[np.where(rows < 0, -1 - rows, rows)], kind="stable")]
 
-    @cache  # noqa: B019  (the rows live as long as their trainer)
+    @cached_property
     def _lengths(self) -> np.ndarray | None:
         """How many tokens each row has, read off Arrow; `None` where rows are no lists of tokens."""
         if "input_ids" not in self.dataset.column_names:
@@ -134,14 +134,14 @@ class LabelledRows:
         """The labels of those items as given, or the values of another column for them."""
         chosen = self._chosen(items)
         if column is None:
-            return self.labels.values[chosen]
+            return self.labels.values[chosen].astype(np.int64, copy=False)
         # Of the rows asked for alone: elsewhere the column may well be empty.
         rows = self.rows_with(items)
         values = read_integers(self.dataset.select(rows), column).values
         among_them = np.isin(self._row_of_item, rows)
         if len(values) != among_them.sum():
             raise ValueError(f"column {column!r} has not one value for each label of {self.label_column!r}.")
-        return values[chosen[among_them]]
+        return values[chosen[among_them]].astype(np.int64, copy=False)
 
     def upsampled(self, share: float, seed: int) -> np.ndarray:
         """All row numbers, those with trusted labels repeated until they make up `share` of the list. The repetitions
@@ -166,7 +166,7 @@ class LabelledRows:
         chosen[order[:number]] = True
         return rows[~chosen], rows[chosen]
 
-    @cache  # noqa: B019  (the rows live as long as their trainer)
+    @cached_property
     def fingerprint(self) -> str:
         """Changes when a label, a flag, the number of rows or what is held out does."""
         digest = hashlib.blake2b(digest_size=16)

@@ -36,6 +36,7 @@ class StageTrainer(CorrectedTrainer):
         self.training_data: TrainingData = parent.training_data
         self._record = parent.run_record()
         self._decay_parameter_names = parent.get_decay_parameter_names
+        self.needs_flags = parent.needs_flags
         super().__init__(
             model=model,
             args=stage_arguments(parent, number, stage),
@@ -44,7 +45,7 @@ class StageTrainer(CorrectedTrainer):
             eval_dataset=parent.eval_dataset,
             processing_class=parent.processing_class,
             compute_metrics=None if parent._default_metrics else parent.compute_metrics,
-            optimizer_cls_and_kwargs=parent.optimizer_cls_and_kwargs,
+            optimizer_cls_and_kwargs=_optimizer_of_stage(parent),
             preprocess_logits_for_metrics=parent.preprocess_logits_for_metrics,
         )
         self.trusted_eval_dataset = parent.trusted_eval_dataset
@@ -100,6 +101,14 @@ def stage_arguments(parent: GLCTrainer, number: int, stage: Stage) -> GLCConfig:
         args.num_train_epochs *= args.stage1_fraction
         args.max_steps = max(1, round(args.max_steps * args.stage1_fraction)) if args.max_steps > 0 else -1
     return args
+
+
+def _optimizer_of_stage(parent: GLCTrainer) -> tuple[type[torch.optim.Optimizer], dict[str, Any]] | None:
+    """The optimizer that was given, at the earlier stages' own learning rate where they have one."""
+    given, rate = parent.optimizer_cls_and_kwargs, parent.args.stage1_learning_rate
+    if given is None or rate is None or "lr" not in given[1]:
+        return given
+    return given[0], {**given[1], "lr": rate}
 
 
 def max_steps_for(trainer: CorrectedTrainer, stage: Stage) -> int:

@@ -95,6 +95,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         method_class = get_method(args.method)
+        self.needs_flags = method_class.needs_trusted
         held_out = trusted_rows_to_evaluate(train_dataset, args)
         eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out)
         super().__init__(

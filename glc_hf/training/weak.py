@@ -62,6 +62,7 @@ def label_by_weak_classifier(
     settings.output_dir = os.path.join(args.output_dir, "weak_classifier")
     settings.save_strategy, settings.eval_strategy, settings.load_best_model_at_end = "no", "no", False
     settings.push_to_hub, settings.label_column, settings.label_names = False, label_column, None
+    settings.trusted_eval_fraction = 0.0  # every row gets logits
     if make_trainer is None:
         trainer = GLCTrainer(copy.deepcopy(model), settings, train_dataset=dataset, data_collator=data_collator)
     else:

@@ -69,6 +69,20 @@ def test_rows_stay_in_order_with_all_their_columns(trainer: GLCTrainer) -> None:
     assert audited["p_wrong"][:] == pytest.approx([by_text[tuple(ids)] for ids in audited["input_ids"]], abs=1e-6)
 
 
+def test_the_verdicts_of_formatted_rows_are_seen(trainer: GLCTrainer) -> None:
+    rows = trainer.train_dataset.select(range(20)).with_format(
+        "torch", columns=["input_ids", "attention_mask", "label"]
+    )
+    audited = trainer.audit(rows)
+    assert isinstance(audited["p_wrong"][:], torch.Tensor)
+    assert set(audited[0]) == {"input_ids", "attention_mask", "label", "given_label", "suggested_label", "p_wrong"}
+
+
+def test_no_rows_are_nothing_to_audit(trainer: GLCTrainer) -> None:
+    with pytest.raises(ValueError, match="no rows to audit"):
+        trainer.audit(trainer.train_dataset.select([]))
+
+
 def test_rows_without_flags_are_all_judged(trainer: GLCTrainer) -> None:
     audited = trainer.audit(text_rows(40, seed=5, trusted=None))
     assert min(audited["p_wrong"]) > 0

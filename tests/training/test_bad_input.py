@@ -199,7 +199,9 @@ def test_labels_to_evaluate_by_are_checked_before_training(tmp_path):
 
 def test_splits_in_place_of_one(tmp_path):
     data = noisy_text_rows()
-    _refused(tmp_path, r"train, test.*data\['train'\]", TypeError, data=DatasetDict(train=data, test=data))
+    splits = DatasetDict(train=data, test=data)
+    for settings in ({}, {"trusted_eval_fraction": 0.2}):
+        _refused(tmp_path, r"train, test.*data\['train'\]", TypeError, data=splits, settings=settings)
 
 
 def test_batches_that_would_all_be_dropped(tmp_path):

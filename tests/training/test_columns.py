@@ -1,6 +1,9 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -227,3 +230,13 @@ def test_a_transform_that_loses_rows_is_named():
     data = Dataset.from_dict({"x": [1, 2, 3]}).with_transform(lambda batch: {"x": batch["x"][:1]})
     with pytest.raises(ValueError, match="1 values of 'x' were read for 3 rows"):
         FlaggedRows(data, np.arange(3), None, "trusted").__getitems__([0, 1, 2])
+
+
+def test_a_trainer_that_is_gone_leaves_no_rows_behind(tmp_path):
+    trainer = GLCTrainer(bert(), config(tmp_path, max_steps=1), train_dataset=noisy_text_rows())
+    trainer.train()
+    rows = weakref.ref(trainer.training_data.rows)
+    assert rows().fingerprint
+    del trainer
+    gc.collect()
+    assert rows() is None

@@ -158,6 +158,28 @@ def test_features_are_kept_on_disk_by_network_and_rows(tmp_path, cache, monkeypa
     assert len(embedded) == len(list(cache.iterdir())) == 4
 
 
+def test_features_are_those_of_the_collator_at_hand(tmp_path):
+    """The same rows and network through another collator are other features."""
+
+    def run(kept: int) -> np.ndarray:
+        def collate(rows):
+            ids = torch.tensor([row["input_ids"] for row in rows])
+            ids[:, kept:] = 0
+            labels = torch.tensor([row["label"] for row in rows])
+            return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+        trainer = GLCTrainer(
+            bert(initializer_range=0.3), config(tmp_path, stage1="probe", max_steps=1), data_collator=collate,
+            train_dataset=noisy_text_rows(),
+        )  # fmt: skip
+        trainer.train()
+        return trainer.corruption_matrix.probs
+
+    first, other, again = run(6), run(0), run(6)
+    assert abs(first - other).max() > 0.05
+    assert (first == again).all()
+
+
 def test_a_file_that_was_cut_short_is_never_seen(tmp_path):
     def fail():
         yield torch.zeros(3, 2), torch.arange(3)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
@@ -160,3 +161,24 @@ def _pad(features: list[dict]) -> dict:
         name: torch.tensor([[*feature[name], *[value] * (length - len(feature[name]))] for feature in features])
         for name, value in filling.items()
     }
+
+
+class _Remembers(torch.nn.Module):
+    """Keeps a tensor from one forward pass for the next, as some networks keep tables of positions."""
+
+    num_classes = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings, self.head = torch.nn.Embedding(40, 16), torch.nn.Linear(16, 3)
+        self.kept = None
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        if not self.training or self.kept is None:
+            self.kept = torch.ones(input_ids.shape[1], 1)
+        return {"logits": self.head((self.embeddings(input_ids) * self.kept).mean(1))}
+
+
+def test_networks_that_keep_tensors_train_on_after_it(tmp_path: Path) -> None:
+    trainer = GLCTrainer(_Remembers(), config(tmp_path, max_steps=6), train_dataset=noisy_text_rows())
+    assert trainer.train().global_step == 6

@@ -128,6 +128,16 @@ def test_overrides_of_stage_1_leave_stage_2_alone(tmp_path):
     assert [steps for *_, steps, _ in spy.begun] == [2 * 5, 7]
 
 
+def test_stage_1_has_its_own_rate_with_any_optimizer(tmp_path):
+    trainer = GLCTrainer(
+        bert(), config(tmp_path, stage1_learning_rate=0.02, lr_scheduler_type="constant"), train_dataset=text_rows(),
+        optimizer_cls_and_kwargs=(torch.optim.SGD, {"lr": 0.1, "momentum": 0.5}),
+    )  # fmt: skip
+    trainer.train()
+    rates = {name: entry[name] for entry in trainer.state.log_history for name in entry if "learning_rate" in name}
+    assert rates == {"stage1_learning_rate": 0.02, "learning_rate": 0.1}
+
+
 def test_frozen_layers_stay_as_they_were_in_both_stages(tmp_path):
     spy, model = Spy(), bert()
     before = weights(model)

@@ -27,3 +27,9 @@ def test_a_weak_classifier_labels_the_untrusted_rows_and_its_accuracy_is_reporte
     trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=again)
     trainer.train()
     assert trainer.corruption_matrix is not None
+
+
+def test_held_out_rows_get_weak_labels_too(tmp_path):
+    settings = config(tmp_path, trusted_eval_fraction=0.2, logging_steps=1000)
+    noisy, _ = label_by_weak_classifier(text_rows(), bert(), settings, 1)
+    assert len(noisy) == 240
