@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,9 @@ def tokenizer_of_vectors(path: str | Path) -> PreTrainedTokenizerFast:
     return read_word_vectors(path)[0]
 
 
-def read_word_vectors(path: str | Path) -> tuple[PreTrainedTokenizerFast, torch.Tensor]:
+def read_word_vectors(
+    path: str | Path, more_words: Iterable[str] = ()
+) -> tuple[PreTrainedTokenizerFast, torch.Tensor]:
     """
     Reads a text file, plain or gzipped, whose lines hold a word and its numbers, split by spaces.
 
@@ -28,11 +32,14 @@ def read_word_vectors(path: str | Path) -> tuple[PreTrainedTokenizerFast, torch.
 
     Args:
         path (`str` or `Path`): The file.
+        more_words (`Iterable[str]`, *optional*):
+            Words that get a vector of their own where the file has none: drawn at random, normal with the variance of
+            the file's numbers, the same for a word wherever it is asked for.
 
     Returns:
         A tokenizer that splits texts at white space and puts them into lower case, and the vectors of its words,
-        float32 of shape `(words, dimensions)`: word 0 is `[PAD]` with zeros, word 1 `[UNK]` with the mean of all
-        vectors.
+        float32 of shape `(words, dimensions)`: word 0 is `[PAD]` with zeros, word 1 `[UNK]` with the mean of the
+        file's vectors.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -56,11 +63,21 @@ def read_word_vectors(path: str | Path) -> tuple[PreTrainedTokenizerFast, torch.
     if not rows:
         raise ValueError(f"{path} holds no word vectors.")
     known = np.stack(rows)
-    vectors = np.concatenate([np.zeros_like(known[:1]), known.mean(axis=0, keepdims=True), known])
+    drawn = [known[:0]]
+    for word in map(str.lower, more_words):
+        if word not in words:
+            words[word] = len(words)
+            drawn.append(_drawn(word, known.shape[1]) * known.std())
+    vectors = np.concatenate([np.zeros_like(known[:1]), known.mean(axis=0, keepdims=True), known, *drawn])
     tokenizer = Tokenizer(models.WordLevel(words, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return fast_tokenizer(tokenizer), torch.from_numpy(vectors)
+
+
+def _drawn(word: str, dimensions: int) -> np.ndarray:
+    seed = hashlib.blake2b(word.encode(), digest_size=8).digest()
+    return np.random.default_rng(int.from_bytes(seed, "little")).standard_normal((1, dimensions), dtype=np.float32)
 
 
 def _numbers(text: str, path: Path, number: int) -> np.ndarray:

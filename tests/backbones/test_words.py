@@ -72,6 +72,20 @@ def test_a_vocabulary_without_room_for_words_is_refused() -> None:
         word_tokenizer(TEXTS, vocab_size=2, max_length=4)
 
 
+def test_words_that_the_file_lacks_can_have_vectors_of_their_own(tmp_path: Path) -> None:
+    numbers = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)) * 3
+    lines = [f"w{place} {' '.join(map(str, row.tolist()))}" for place, row in enumerate(numbers)]
+    (tmp_path / "vectors.txt").write_text("\n".join(lines), encoding="utf-8")
+    _, alone = read_word_vectors(tmp_path / "vectors.txt")
+    tokenizer, vectors = read_word_vectors(tmp_path / "vectors.txt", ["<@MENTION>", "w3", "i'm", "<@mention>"])
+    assert torch.equal(vectors[:52], alone)
+    assert vectors.shape == (54, 40)
+    assert tokenizer("<@MENTION> w3 I'm who").input_ids == [52, 5, 53, 1]
+    assert vectors[52:].std().item() == pytest.approx(3, rel=0.2)
+    _, other = read_word_vectors(tmp_path / "vectors.txt", ["more", "i'm"])
+    assert torch.equal(other[53], vectors[53])
+
+
 VECTORS = "the 0.5 1\ncat -1 2e-1\nthe 9 9\n"
 
 

@@ -345,10 +345,12 @@ def test_twitter_without_word_vectors_says_how_to_name_them(tmp_path: Path) -> N
     names = [f"tag {number}" for number in range(25)]
     rows = {"tokens": [["Hi", "you"]], "pos_tags": [[3, 1]]}
     features = {"tokens": List(Value("string")), "pos_tags": List(ClassLabel(names=names))}
-    write(tmp_path / "ark-tweets" / "pos", dict.fromkeys(("train", "validation", "test"), rows), features)
+    more = {"tokens": [["once", "You"]], "pos_tags": [[3, 1]]}
+    write(tmp_path / "ark-tweets" / "pos", {"train": rows, "validation": more, "test": rows}, features)
     with pytest.raises(FileNotFoundError, match="needs word vectors.*vectors='glove.6B.50d.txt'"):
         get_preset("twitter").prepare(str(tmp_path))
     (tmp_path / "vectors.txt").write_text("hi 1 2 3\n")
     data = get_preset("twitter", vectors=tmp_path / "vectors.txt").prepare(str(tmp_path))
-    assert data.train[:]["input_ids"].tolist() == [[0, 2, 1], [2, 1, 0]] * 2
-    assert data.word_vectors.shape == (3, 3)
+    # "you" has no vector in the file, but is there twice; "once" is not.
+    assert data.train[:]["input_ids"].tolist() == [[0, 2, 3], [2, 3, 0], [0, 1, 3], [1, 3, 0]]
+    assert data.word_vectors.shape == (4, 3)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,8 +29,10 @@ class Twitter(Preset):
     of a tweet the vectors are zero.
 
     The tables print 5, 10 and 25 % trusted; this takes the 1, 5 and 25 % of the code. The network is the text's; the
-    code has two hidden layers with ReLU, and L2 on all weights. The authors' vectors are not to be had: any file in
-    GloVe's form does, and the paper's figures are not to be expected with another.
+    code has two hidden layers with ReLU, and L2 on all weights. The authors' vectors, made from tweets, are not to be
+    had: any file in GloVe's form does, and the paper's figures are not to be expected with another. Words that the
+    file lacks and the training set holds more than once (`<@MENTION>`, links, contractions) get vectors drawn at
+    random; any other unknown word has the mean of the file's.
 
     Args:
         vectors (`str`, *optional*):
@@ -57,7 +60,10 @@ class Twitter(Preset):
         from glc_hf.backbones import read_word_vectors
 
         names = label_names(train, self.label, self.num_labels)
-        tokenizer, vectors = read_word_vectors(self._vectors_file(data_root))
+        counts = Counter(word.lower() for words in train["tokens"] for word in words)
+        # Once is not enough: what is rare is what words of the test set are that nobody has seen.
+        known = (word for word, count in counts.items() if count > 1)
+        tokenizer, vectors = read_word_vectors(self._vectors_file(data_root), known)
         vocabulary = tokenizer.get_vocab()
         return PreparedData(
             _windows(train, vocabulary, tokenizer.unk_token_id),
