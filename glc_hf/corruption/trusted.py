@@ -44,7 +44,8 @@ def mark_trusted(
     Adds the boolean column `trusted`. Exactly one of `fraction`, `count` and `indices` is given.
 
     The rows drawn are those with the smallest random words, a row's word depending on `seed` and the row's index
-    alone: so of two fractions the smaller one's rows are among the larger one's.
+    alone: so of two fractions the smaller one's rows are among the larger one's (with `stratify`, class by class, but
+    for a row more or less where a share is rounded).
 
     Args:
         dataset (`Dataset`, `DatasetDict` or `IterableDataset`):

@@ -32,6 +32,11 @@ class Reweight(Method):
 
     def prepare_model(self, model: torch.nn.Module) -> None:
         """Attention that can be derived twice, and no buffers that forward changes."""
+        if self.args.gradient_checkpointing:
+            raise ValueError(
+                "method 'reweight' takes forward-mode derivatives, which gradient_checkpointing can't give: leave it "
+                "out."
+            )
         refuse_changing_buffers(model, self.name)
         allow_second_derivatives(model)
 

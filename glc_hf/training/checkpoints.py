@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerControl, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -34,10 +34,10 @@ class CheckpointedTrainer(Trainer):
     - A checkpoint is written into an empty folder, its state file last, when every process has written its part: what
       another run left under the same name never mixes with it.
     - Callbacks with a state of their own (early stopping) get it back.
-    - From a checkpoint at which training had ended, not a single step more is made.
+    - From a checkpoint at which training had ended, by its steps or by early stopping, not a single step more is made.
     """
 
-    # Whether the checkpoint that was resumed from was the last of a training that a callback had stopped.
+    # Whether the checkpoint that was resumed from was the last of a training that had stopped early.
     _had_stopped = False
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
@@ -66,12 +66,17 @@ class CheckpointedTrainer(Trainer):
         if best is not None and state.best_model_checkpoint is None:
             folder = os.path.join(self.args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{best}")
             state.best_model_checkpoint = folder if os.path.isdir(folder) else None
-        control = state.stateful_callbacks.get(TrainerControl.__name__, {})
-        ended = state.global_step >= state.max_steps
-        self._had_stopped = control.get("args", {}).get("should_training_stop", False) and not ended
         if self.args.restore_callback_states_from_checkpoint:
             super()._load_callback_state()
-            return
+        else:
+            self._give_callbacks_their_state(state)
+        # What was stopped for another reason, such as a limit of time, is resumed to be gone on with.
+        control = state.stateful_callbacks.get(TrainerControl.__name__, {})
+        ended = state.global_step >= state.max_steps
+        stopped = control.get("args", {}).get("should_training_stop", False) and not ended
+        self._had_stopped = stopped and any(map(_is_out_of_patience, self.callback_handler.callbacks))
+
+    def _give_callbacks_their_state(self, state: TrainerState) -> None:
         for name, kept in state.stateful_callbacks.items():
             callbacks = [
                 callback
@@ -90,3 +95,10 @@ class CheckpointedTrainer(Trainer):
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)
+
+
+def _is_out_of_patience(callback: TrainerCallback) -> bool:
+    return (
+        isinstance(callback, EarlyStoppingCallback)
+        and callback.early_stopping_patience_counter >= callback.early_stopping_patience
+    )

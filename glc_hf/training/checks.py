@@ -46,6 +46,11 @@ def check_arguments(args: TrainingArguments | None, optimizers: tuple, compute_l
             f"label_smoothing_factor={args.label_smoothing_factor} can't be combined with the correction, which "
             "already models wrong labels. Leave it at 0."
         )
+    if getattr(args, "enable_jit_checkpoint", False):
+        raise ValueError(
+            "enable_jit_checkpoint=True is not supported: the signal would be heard by one stage alone. Leave it out; "
+            "checkpoints of save_strategy='steps' are gone on from exactly, wherever the process ended."
+        )
     return args
 
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,10 +78,13 @@ class EarlierStages:
             return False
         if checkpoint is not None and (Path(checkpoint) / MATRIX_FILE).exists():
             self.method.take_refined(CorruptionMatrix.from_pretrained(checkpoint))
-        self.history = history
         stages = self.method.earlier_stages()
         if checkpoint is None and stages and self.method.last_stage().start == "previous":
-            self.parent.model.load_state_dict(self._kept(len(stages)).weights)
+            kept = self._kept(len(stages))
+            if kept is None:
+                return False  # a complete run whose checkpoints are gone
+            self.parent.model.load_state_dict(kept.weights)
+        self.history = history
         return True
 
     def _run_stage(self, number: int, stage: Stage, ignore_keys: list[str] | None) -> None:
@@ -90,6 +95,7 @@ class EarlierStages:
         if shared is not None and stage in shared:
             trainer.take_weights(shared[stage].weights)
             self.history += shared[stage].history
+            self._keep(trainer, number, shared[stage].weights, shared[stage].history)
             return
         kept = self._kept(number) if self.point is not None else None
         if kept is not None:
@@ -100,16 +106,26 @@ class EarlierStages:
         set_seed(trainer.args.seed)
         goes_on = self.point is not None and self.point.stage == number
         trainer.train(self.point.checkpoint if goes_on else None, ignore_keys_for_eval=ignore_keys)
-        self._evaluate(trainer, ignore_keys)
+        with _as_it_was(trainer):
+            self._evaluate(trainer, ignore_keys)
         self.history += trainer.state.log_history
         weights = trainer.stage_weights() if self.parent.keeps_state or shared is not None else None
         if shared is not None and stage.start == "initial":
             shared[stage] = FinishedStage({k: v.cpu().clone() for k, v in weights.items()}, trainer.state.log_history)
-        if self.parent.keeps_state:
-            if trainer.args.should_save:
-                run = self.parent.run_record()["run"]
-                self.run_folder.save_weights(f"stage{number}", weights, run, trainer.state.log_history)
-            trainer.accelerator.wait_for_everyone()
+        self._keep(trainer, number, weights, trainer.state.log_history)
+
+    def _keep(
+        self,
+        trainer: StageTrainer,
+        number: int,
+        weights: dict[str, torch.Tensor] | None,
+        history: list[dict[str, Any]],
+    ) -> None:
+        if not self.parent.keeps_state:
+            return
+        if trainer.args.should_save:
+            self.run_folder.save_weights(f"stage{number}", weights, self.parent.run_record()["run"], history)
+        trainer.accelerator.wait_for_everyone()
 
     def _kept(self, number: int) -> KeptWeights | None:
         return self.run_folder.load_weights(f"stage{number}", self.parent.run_record()["run"])
@@ -146,6 +162,24 @@ class EarlierStages:
         done = any(entry.get("step") == step and name in entry for entry in trainer.state.log_history)
         if not done or trainer.args.load_best_model_at_end:
             trainer.evaluate(ignore_keys=ignore_keys)
+
+
+@contextmanager
+def _as_it_was(trainer: StageTrainer) -> Iterator[None]:
+    """`bf16_full_eval` and `fp16_full_eval` leave the model in that precision: what was learned is put back."""
+    args = trainer.args
+    if not (args.bf16_full_eval or args.fp16_full_eval) or trainer.is_fsdp_enabled:
+        yield
+        return
+    kept = {name: tensor.detach().clone() for name, tensor in _tensors(trainer.model)}
+    yield
+    for name, tensor in _tensors(trainer.model):
+        tensor.data = kept[name]
+
+
+def _tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
 
 
 def _warn_if_singular(matrix: CorruptionMatrix | None) -> None:

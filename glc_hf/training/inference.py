@@ -118,7 +118,8 @@ def _infer_batch(
     labels, rows = batch.pop(trainer._label_name), batch.pop(ROW_KEY, None)
     trusted = batch.pop(trainer.args.trusted_column, None)
     # Not inference mode: a tensor that the model keeps from it could not be trained with, and FSDP's hooks don't run.
-    with torch.no_grad():
+    # In the precision of training, whether or not the model was prepared for that.
+    with torch.no_grad(), trainer.accelerator.autocast():
         logits = forward(trainer._prepare_inputs(batch))
         kept = labels != IGNORED
         if items != "all" and trusted is not None:

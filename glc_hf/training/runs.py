@@ -13,6 +13,7 @@ What a run leaves in its output folder so that it can go on after a crash.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -47,6 +48,8 @@ _MEANING = {
     "seed": "the seed",
     "num_labels": "the number of classes",
     "data": "the training data (labels, flags or number of rows)",
+    "matrix": "the corruption matrix that was given (by its digest)",
+    "stages": "what comes before the last stage",
 }
 
 
@@ -73,13 +76,18 @@ def check_record(folder: str | Path, record: Mapping[str, Any]) -> None:
     differing = [
         f"{meaning} was {found.get(key)!r} and is now {record[key]!r}"
         for key, meaning in _MEANING.items()
-        if found.get(key) != record[key]
+        if key in found and found[key] != record[key]
     ]
     if differing:
         raise ValueError(
             f"can't resume from {folder}: {'; '.join(differing)}. Start afresh with another output_dir (or without "
             "resume_from_checkpoint), or restore what changed."
         )
+
+
+def digest_of(matrix: CorruptionMatrix | None) -> str | None:
+    """Tells one given matrix from another."""
+    return None if matrix is None else hashlib.blake2b(matrix.probs.tobytes(), digest_size=4).hexdigest()
 
 
 class KeptWeights(NamedTuple):
@@ -256,7 +264,8 @@ def _what_is_missing(checkpoint: Path, processes: int) -> str | None:
             json.loads((checkpoint / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return f"{name} is missing or incomplete"
-    rng = ["rng_state.pth"] if processes == 1 else [f"rng_state_{rank}.pth" for rank in range(processes)]
+    written_by = read_record(checkpoint).get("processes", processes)
+    rng = ["rng_state.pth"] if written_by == 1 else [f"rng_state_{rank}.pth" for rank in range(written_by)]
     for name in rng:
         if not (checkpoint / name).is_file():
             return f"{name} is missing"

@@ -120,7 +120,7 @@ def max_steps_for(trainer: CorrectedTrainer, stage: Stage) -> int:
         return max(args.max_steps, stage.min_updates)
     rows = len(trainer._training_data())
     batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    updates = -(-rows // batch) * args.num_train_epochs
+    updates = (rows // batch if args.dataloader_drop_last else -(-rows // batch)) * args.num_train_epochs
     return stage.min_updates if updates < stage.min_updates else args.max_steps
 
 

@@ -40,6 +40,7 @@ from glc_hf.training.runs import (
     ResumePoint,
     RunFolder,
     check_record,
+    digest_of,
     read_record,
     resume_point_at,
 )
@@ -270,6 +271,9 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             "seed": self.args.seed,
             "num_labels": self.num_labels,
             "data": self.training_data.fingerprint() if self.training_data is not None else None,
+            "matrix": digest_of(self._given_matrix),
+            "stages": [str(stage) for stage in self.method.earlier_stages()] if self.method is not None else None,
+            "processes": self.accelerator.num_processes,
         }
 
     def _find_resume_point(self, resume: str | bool | None) -> ResumePoint | None:
@@ -294,7 +298,13 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             return None
         belongs_to = point.checkpoint or point.run.state
         check_record(belongs_to, self.run_record())
-        self._run_id = read_record(belongs_to)["run"]
+        found = read_record(belongs_to)
+        self._run_id = found["run"]
+        if point.checkpoint is not None and found.get("processes", processes) != processes:
+            logger.warning(
+                f"{point.checkpoint} was written by {found['processes']} processes, and there are {processes} now: "
+                "the run goes on from it, but with other random states, so not to the very same weights."
+            )
         return point
 
     def _restore_or_keep_initial_weights(self, run: RunFolder, point: ResumePoint | None) -> None:

@@ -17,7 +17,7 @@ from glc_hf.corruption.columns import read_integers
 from glc_hf.corruption.noise import weak_labels
 from glc_hf.methods.base import IGNORED
 from glc_hf.training.config import GLCConfig
-from glc_hf.training.inference import infer
+from glc_hf.training.inference import infer, sum_over_processes
 from glc_hf.training.trainer import GLCTrainer
 
 
@@ -68,8 +68,11 @@ def label_by_weak_classifier(
     else:
         trainer = make_trainer(copy.deepcopy(model), settings, dataset)
     trainer.train()
+    logits = torch.zeros(len(trainer.training_data.item_labels("all")), trainer.num_labels)
     view = trainer.training_data.for_inference(trainer, "all", "all")
-    logits = torch.cat([batch.logits for batch in infer(trainer, view, "all")])
+    for batch in infer(trainer, view, "all"):
+        logits[batch.items] = batch.logits
+    logits = sum_over_processes(trainer.accelerator, logits)
     noisy = weak_labels(
         dataset,
         logits=_by_token(logits.numpy(), dataset, label_column),

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from glc_hf import GLCTrainer, mark_trusted
 from glc_hf.methods.base import Stage
 from glc_hf.training.earlier import FinishedStage
+from glc_hf.training.weak import label_by_weak_classifier
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows, weights
 
 
@@ -36,15 +37,18 @@ def run_cases(folder: Path) -> dict[str, Any]:
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     written = _watch_writing(folder) if processes > 1 else []
     found: dict[str, Any] = {"matrices": {}, "tensors": {}}
-    _train(folder / "odd", noisy_text_rows(rows=ROWS), "odd", processes, found)
+    train(folder / "odd", noisy_text_rows(rows=ROWS), "odd", processes, found)
     # All trusted rows at the front, in order: no process but the first meets one in most batches.
     first = noisy_text_rows(rows=100, trusted=0.1).sort("trusted", reverse=True)
-    _train(folder / "front", first, "front", processes, found, train_sampling_strategy="sequential")
+    train(folder / "front", first, "front", processes, found, train_sampling_strategy="sequential")
     stream = noisy_text_rows(rows=120).to_iterable_dataset()
-    _train(folder / "stream", stream, "stream", processes, found, max_steps=9, trusted_share=0)
+    train(folder / "stream", stream, "stream", processes, found, max_steps=9, trusted_share=0)
     with tempfile.TemporaryDirectory() as cache:  # where each process keeps the features of its rows
         datasets.config.HF_DATASETS_CACHE = Path(cache)
-        _train(folder / "probe", noisy_text_rows(rows=ROWS), "probe", processes, found, max_steps=1, stage1="probe")
+        train(folder / "probe", noisy_text_rows(rows=ROWS), "probe", processes, found, max_steps=1, stage1="probe")
+    weak = config(folder / "weak", per_device_train_batch_size=GLOBAL_BATCH // processes)
+    noisy, _ = label_by_weak_classifier(text_rows(50), bert(), weak, num_train_epochs=1)
+    found["weak"] = noisy["label"][:]
     for count in TRUSTED_COUNTS:
         for batch in EVAL_BATCHES:
             found["matrices"][f"{count} rows, batches of {batch}"] = _estimate(folder, count, batch)
@@ -53,12 +57,21 @@ def run_cases(folder: Path) -> dict[str, Any]:
         settings = {"max_steps": 6, "stage2_start": "continue"}
         if processes > 1:
             settings.update(fsdp=True, fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["BertLayer"]})
-        _train(folder / "fsdp", noisy_text_rows(), "fsdp", processes, found, **settings)
+        train(folder / "fsdp", noisy_text_rows(), "fsdp", processes, found, **settings)
     found["written_by_process"] = _gather(written)
     return found
 
 
-def _train(folder: Path, data: Any, name: str, processes: int, found: dict[str, Any], **settings: Any) -> None:
+def train(
+    folder: Path,
+    data: Any,
+    name: str,
+    processes: int,
+    found: dict[str, Any],
+    resume: bool = False,
+    **settings: Any,
+) -> None:
+    """Trains a case and puts what came of it into `found`."""
     arguments = {
         "per_device_train_batch_size": GLOBAL_BATCH // processes,
         "max_steps": -1,
@@ -73,7 +86,7 @@ def _train(folder: Path, data: Any, name: str, processes: int, found: dict[str, 
     if made.fsdp:
         _pass_off_as_gpus()
     trainer = GLCTrainer(bert(), made, train_dataset=data, eval_dataset=text_rows(31, trusted=None))
-    metrics = trainer.train().metrics
+    metrics = trainer.train(resume_from_checkpoint=resume).metrics
     found["processes"] = trainer.accelerator.num_processes
     found[name] = {
         "train_loss": metrics["train_loss"],

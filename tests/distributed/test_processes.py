@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from transformers import AutoModelForSequenceClassification
 
 from glc_hf import CorruptionMatrix
 from tests.distributed.launch import launch
-from tests.distributed.run_training import run_cases
+from tests.distributed.run_training import ROWS, run_cases, train
+from tests.training.tiny import noisy_text_rows
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,24 @@ def test_processes_that_embed_their_shares_fit_one_probe(one, several):
     """The optimizer of the head takes another way with every rounding, to the same place."""
     assert several["probe"]["probe_penalty"] == one["probe"]["probe_penalty"]
     np.testing.assert_allclose(several["probe"]["matrix"], one["probe"]["matrix"], atol=2e-3)
+
+
+def test_a_weak_classifier_gives_every_row_its_label(one, several):
+    assert several["weak"] == one["weak"]
+
+
+def test_one_process_goes_on_where_several_were(one, several, tmp_path, caplog):
+    """Nothing is drawn at random here but the order of the rows, which the seed decides: the weights are the same."""
+    shutil.copytree(several["folder"] / "odd", tmp_path / "odd")
+    for checkpoint in (tmp_path / "odd").glob("checkpoint-*"):
+        if checkpoint.name != "checkpoint-20":
+            shutil.rmtree(checkpoint)
+    found = {"tensors": {}}
+    train(tmp_path / "odd", noisy_text_rows(rows=ROWS), "odd", 1, found, resume=True)
+    assert f"was written by {several['processes']} processes, and there are 1 now" in caplog.text
+    assert "cut short" not in caplog.text
+    for name, tensor in found["tensors"].items():
+        torch.testing.assert_close(tensor, one["tensors"][name], atol=1e-5, rtol=0, msg=name)
 
 
 def test_only_the_main_process_writes(several):

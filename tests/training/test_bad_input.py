@@ -118,6 +118,15 @@ def test_label_smoothing(tmp_path):
     _refused(tmp_path, "label_smoothing_factor=0.1", settings={"label_smoothing_factor": 0.1})
 
 
+def test_checkpoints_at_a_signal(tmp_path):
+    _refused(tmp_path, "enable_jit_checkpoint=True is not supported", settings={"enable_jit_checkpoint": True})
+
+
+def test_derivatives_that_checkpointing_can_not_give(tmp_path):
+    settings = {"method": "reweight", "gradient_checkpointing": True}
+    _refused(tmp_path, "'reweight' takes forward-mode derivatives.*leave it out", settings=settings)
+
+
 def test_data_parallel(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 2))
     _refused(tmp_path, r"DataParallel.*accelerate launch")

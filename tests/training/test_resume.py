@@ -10,6 +10,7 @@ from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
 from glc_hf.training.checkpoints import CheckpointedTrainer
+from glc_hf.training.compare import compare_methods
 from glc_hf.training.earlier import EarlierStages
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, weights
 
@@ -104,6 +105,7 @@ def test_a_checkpoint_cut_short_falls_back_to_the_one_before(tmp_path, undisturb
         ({"data": "other"}, "the training data"),
         ({"trusted_eval_fraction": 0.25}, "the training data"),
         ({"classes": 4}, "the number of classes was 3 and is now 4"),
+        ({"stage1": "probe"}, "what comes before the last stage was .*'full'.* and is now .*'probe'"),
     ],
 )
 def test_another_run_s_checkpoint_is_refused_with_what_differs(tmp_path, change, match):
@@ -220,3 +222,82 @@ def test_a_run_that_goes_on_elsewhere_keeps_what_it_needs_there(tmp_path, undist
 
 def _crash(*args):
     raise Crash
+
+
+class StopAt(TrainerCallback):
+    """Stops the last stage after a step, as a limit of time does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step and not args.output_dir.endswith("stage1"):
+            control.should_save = control.should_training_stop = True
+
+
+def test_a_run_that_was_stopped_for_a_while_goes_on(tmp_path, undisturbed):
+    assert _trainer(tmp_path, [StopAt(3)]).train().global_step == 3
+    trainer = _trainer(tmp_path)
+    assert trainer.train(resume_from_checkpoint=True).global_step == 6
+    assert same_weights(weights(trainer.model), undisturbed[0])
+
+
+def test_another_given_matrix_is_refused(tmp_path):
+    def made(strength: float, *callbacks: TrainerCallback) -> GLCTrainer:
+        arguments = config(tmp_path, method="true_matrix", save_strategy="steps", save_steps=2, max_steps=6)
+        matrix = CorruptionMatrix.uniform(3, strength)
+        return GLCTrainer(
+            bert(), arguments, train_dataset=noisy_text_rows(), corruption_matrix=matrix, callbacks=list(callbacks)
+        )
+
+    with pytest.raises(Crash):
+        made(0.2, CrashAt(2, 3)).train()
+    with pytest.raises(ValueError, match="the corruption matrix that was given"):
+        made(0.8).train(resume_from_checkpoint=True)
+    assert made(0.2).train(resume_from_checkpoint=True).global_step == 6
+
+
+def test_a_comparison_that_goes_on_from_stage_1_resumes(tmp_path):
+    def trainer_of(folder: Path, *callbacks: TrainerCallback):
+        def make(method: str) -> GLCTrainer:
+            mine = callbacks if method == "confusion_matrix" else ()
+            trainer = _trainer(folder / method, mine, method=method, stage2_start="continue", save_steps=4)
+            trainer.eval_dataset = noisy_text_rows(20)
+            return trainer
+
+        return make
+
+    methods = ["glc", "confusion_matrix"]
+    compared = compare_methods(methods, trainer_of(tmp_path / "whole"))
+    whole = {trainer.args.method: weights(trainer.model) for trainer, _ in compared}
+    with pytest.raises(Crash):
+        list(compare_methods(methods, trainer_of(tmp_path / "cut", CrashAt(2, 1))))
+    for trainer, _ in compare_methods(methods, trainer_of(tmp_path / "cut"), resume=True):
+        assert same_weights(weights(trainer.model), whole[trainer.args.method])
+
+
+def test_a_complete_run_whose_checkpoints_are_gone_runs_again(tmp_path):
+    first = _trainer(tmp_path, method="finetune_on_trusted")
+    first.train()
+    for checkpoint in tmp_path.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    again = _trainer(tmp_path, method="finetune_on_trusted")
+    again.train(resume_from_checkpoint=True)
+    assert same_weights(weights(again.model), weights(first.model))
+
+
+def test_a_run_in_half_precision_killed_before_its_estimate_ends_the_same(tmp_path, monkeypatch):
+    whole = _trainer(tmp_path / "whole", bf16=True)
+    whole.train()
+
+    def crash(self):
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EarlierStages, "_estimate", crash)
+        with pytest.raises(Crash):
+            _trainer(tmp_path / "cut", bf16=True).train()
+    trainer = _trainer(tmp_path / "cut", bf16=True)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.corruption_matrix == whole.corruption_matrix
+    assert same_weights(weights(trainer.model), weights(whole.model))

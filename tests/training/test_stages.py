@@ -223,3 +223,28 @@ def test_paired_labels_are_counted_from_the_trusted_rows_and_need_no_first_stage
     expected = np.zeros((3, 3))
     np.add.at(expected, (true[flags], crowd[flags]), 1)
     np.testing.assert_allclose(trainer.corruption_matrix.probs, expected / expected.sum(1, keepdims=True))
+
+
+def test_evaluating_a_stage_in_half_precision_leaves_its_weights_alone(tmp_path):
+    starts = []
+
+    class Start(TrainerCallback):
+        def on_train_begin(self, args, state, control, model=None, **kwargs):
+            starts.append(model.classifier.weight.detach().clone())
+
+    trainer = GLCTrainer(
+        bert(), config(tmp_path, method="finetune_on_trusted", bf16_full_eval=True), train_dataset=text_rows(),
+        eval_dataset=text_rows(20), callbacks=[Start()],
+    )  # fmt: skip
+    trainer.train()
+    assert starts[1].dtype == torch.float32
+    assert not torch.equal(starts[1], starts[1].bfloat16().float())
+
+
+def test_few_rows_have_their_updates_when_the_last_batch_is_dropped(tmp_path):
+    settings = config(
+        tmp_path, method="trusted_only", max_steps=-1, num_train_epochs=4, dataloader_drop_last=True,
+        trusted_min_updates=8,
+    )  # fmt: skip
+    trainer = GLCTrainer(bert(), settings, train_dataset=noisy_text_rows(trusted=0.1))  # 24 rows, batches of 16
+    assert trainer.train().global_step == 8
