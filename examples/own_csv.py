@@ -65,7 +65,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(script.model)
     trainer = GLCTrainer(
         model=AutoModelForSequenceClassification.from_pretrained(
-            script.model, num_labels=len(names), id2label=dict(enumerate(names))
+            script.model, num_labels=len(names), id2label=dict(enumerate(names)), ignore_mismatched_sizes=True
         ),
         args=args,
         train_dataset=rows.map(lambda batch: tokenizer(batch[script.text_column], truncation=True), batched=True),

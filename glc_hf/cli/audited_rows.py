@@ -13,6 +13,7 @@ from datasets import ClassLabel, Dataset, List, Value
 from glc_hf.audit.rows import COLUMNS, GIVEN, P_WRONG, SUGGESTED, audit_rows
 from glc_hf.cli.arguments import DataArguments, ModelArguments, NoiseArguments
 from glc_hf.cli.columns import find_columns
+from glc_hf.cli.comparison import COMPARISON_FILE
 from glc_hf.cli.labels import as_flags, encode_labels
 from glc_hf.cli.load_data import choose_split, load_splits
 from glc_hf.cli.load_model import load_model
@@ -58,6 +59,9 @@ def audit_folder(folder: Path, options: Namespace) -> Audit:
     """Audits the rows that the options name with the model in a folder."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}.")
+    if (folder / COMPARISON_FILE).is_file():
+        models = sorted(str(path.parent) for path in folder.glob(f"*/{MATRIX_FILE}"))
+        raise ValueError(f"{folder} holds a comparison: name the folder of one of its models, {' or '.join(models)}.")
     facts = read_facts(folder)
     if not (folder / MATRIX_FILE).is_file():
         raise FileNotFoundError(

@@ -105,7 +105,7 @@ def _take_debug(argv: list[str]) -> tuple[list[str], bool]:
 
 
 def _help() -> str:
-    width = max(map(len, COMMANDS)) + 4
+    width = max(map(len, (*COMMANDS, "--version"))) + 3
     lines = [f"  {name:<{width}}{command.help}" for name, command in COMMANDS.items()]
     return "\n".join(
         [

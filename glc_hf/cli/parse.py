@@ -32,6 +32,15 @@ class TrainOptions(NamedTuple):
         return self.config.seed if self.noise.noise_seed is None else self.noise.noise_seed
 
 
+# Names that other tools have for options of `TrainingArguments`.
+_OFTEN_MEANT = {
+    "epochs": "num_train_epochs",
+    "lr": "learning_rate",
+    "batch_size": "per_device_train_batch_size",
+    "steps": "max_steps",
+}
+
+
 class TrainParser(HfArgumentParser):
     """`HfArgumentParser` over the options of the command, whose errors are exceptions with a hint."""
 
@@ -47,7 +56,8 @@ class TrainParser(HfArgumentParser):
 
     def unknown(self, name: str, where: str) -> NoReturn:
         """Complains about an option that is not there, with the nearest that is."""
-        near = difflib.get_close_matches(name.lstrip("-").replace("-", "_"), self.names, n=1)
+        word = name.lstrip("-").replace("-", "_")
+        near = [_OFTEN_MEANT[word]] if word in _OFTEN_MEANT else difflib.get_close_matches(word, self.names, n=1)
         hint = f"; did you mean --{near[0].replace('_', '-')}?" if near else ""
         raise ValueError(f"there is no option {name!r}{where}{hint} (see `glc-hf train --help`)")
 
@@ -123,6 +133,8 @@ def _read_file(path: Path, parser: TrainParser) -> dict[str, Any]:
     for name in options:
         if name not in parser.names:
             parser.unknown(name, f" in {path}")
+        if name.endswith("_strategy") and options[name] is False:
+            options[name] = "no"  # which YAML reads as a truth value
     return options
 
 

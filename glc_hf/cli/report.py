@@ -25,6 +25,7 @@ RESULTS_FILE = "results.json"
 # What the rows of the embedded example are called.
 DIGITS = "digits of scikit-learn"
 _PIPELINES = {"text": "text-classification", "image": "image-classification", "token": "token-classification"}
+_FEW_ROWS = 100
 _SHOWN_CONFUSIONS = 3
 
 
@@ -125,6 +126,11 @@ def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
     for name in ("accuracy_before_correction", "accuracy_after_correction"):
         if results[name] is not None:
             note = " (stage 1)" if "before" in name else ""
+            if results["eval_rows"] < _FEW_ROWS and "train_labels" not in results:
+                # The standard error of a share of so few rows, none of them counting as certain.
+                share = (results[name] * results["eval_rows"] + 1) / (results["eval_rows"] + 2)
+                error = (share * (1 - share) / results["eval_rows"]) ** 0.5
+                note += f" (of {results['eval_rows']} rows: ± {100 * error:.0f} points)"
             lines.append((name.replace("_", " "), f"{results[name]:.1%}{note}"))
     if results["distance_to_true_matrix"] is not None:
         lines.append(("distance to the true matrix", f"{results['distance_to_true_matrix']:.3f} (0 to 1)"))

@@ -53,9 +53,11 @@ def check_labels(
     value = None if missing is not None and missing[first] else int(values[first])
     classes = f"0…{num_labels - 1}" if num_labels is not None else "0 or more"
     ignored = f", or {IGNORED_LABEL} for a token without label" if in_lists else ""
+    fix = "Drop such rows with `dataset.filter`."
+    if num_labels is not None and value is not None and value >= num_labels:
+        fix = f"If it is one, give the model as many: num_labels={int(values.max()) + 1}. Otherwise d{fix[1:]}"
     raise ValueError(
-        f"label {value} in column {column!r}, {name(first)}, is no class: classes are {classes}{ignored}. Drop such "
-        "rows with `dataset.filter`."
+        f"label {value} in column {column!r}, {name(first)}, is no class: classes are {classes}{ignored}. {fix}"
     )
 
 

@@ -178,9 +178,13 @@ def parse_flags(column: pa.ChunkedArray, name: str, index: RowIndex, rows: np.nd
     column = typed_if_empty(column, pa.bool_())
     value_type = column.type.value_type if is_list(column.type) else column.type
     if not pa.types.is_boolean(value_type):
+        fix = f'dataset.cast_column({name!r}, Value("bool"))'
+        if pa.types.is_string(value_type) or pa.types.is_large_string(value_type):
+            made = f"[word == 'yes' for word in dataset[{name!r}]]"
+            fix = f"dataset.remove_columns({name!r}).add_column({name!r}, {made})"
         raise ValueError(
             f"column {name!r} holds {column.type}{_first_value(column, index, rows)}; trusted flags are "
-            f'booleans. Cast it with `dataset.cast_column({name!r}, Value("bool"))`, or let `mark_trusted` make it.'
+            f"booleans. Make them so with `{fix}`, or let `mark_trusted` make the column."
         )
     return StoredColumn.from_arrow(column)
 

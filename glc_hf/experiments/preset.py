@@ -64,7 +64,7 @@ class Preset:
         num_train_epochs, batch_size, learning_rate, weight_decay, lr_scheduler_type: As in the paper.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # by default that of the class
     dataset: ClassVar[str]
     dataset_config: ClassVar[str | None] = None
     num_labels: ClassVar[int]
@@ -82,6 +82,11 @@ class Preset:
     learning_rate: ClassVar[float]
     weight_decay: ClassVar[float] = 0.0
     lr_scheduler_type: ClassVar[str] = "constant"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in vars(cls):
+            cls.name = cls.__name__.lower()
 
     def prepare(self, data_root: str | None = None, limit: int | None = None) -> PreparedData:
         """

@@ -212,6 +212,11 @@ def _notes(table: Table, runs: Runs, points: tuple[float | None, ...]) -> list[s
         notes.append(f"Cells at strengths {', '.join(f'{strength:g}' for strength in unused)} are there but not used.")
     if not table.mean_rows:
         notes.append("No mean: no row is complete.")
+        found = sorted({s for setting, _ in table.rows for s in _strengths_of(table, runs, setting)} - {None})
+        if None not in points and len(found) > 1 and set(found) != set(points):
+            notes.append(
+                f"For areas over the strengths that are there: --strengths {' '.join(f'{s:g}' for s in found)}."
+            )
     elif len(table.mean_rows) < len(table.rows):
         rows = ", ".join(f"{setting.noise or 'any'} {100 * setting.trusted:g}" for setting in table.mean_rows)
         notes.append(f"The mean is over the rows that are complete, and in the paper if any is: {rows}.")
@@ -221,11 +226,9 @@ def _notes(table: Table, runs: Runs, points: tuple[float | None, ...]) -> list[s
 def _unused_strengths(table: Table, runs: Runs, points: tuple[float | None, ...]) -> list[float]:
     if None in points:
         return []
-    found = {
-        strength
-        for setting, _ in table.rows
-        for method in table.methods
-        for curve in runs.curves(setting, method).values()
-        for strength in curve
-    }
+    found = {strength for setting, _ in table.rows for strength in _strengths_of(table, runs, setting)}
     return sorted(found - {None} - set(points))
+
+
+def _strengths_of(table: Table, runs: Runs, setting: Setting) -> set[float | None]:
+    return {s for method in table.methods for curve in runs.curves(setting, method).values() for s in curve}

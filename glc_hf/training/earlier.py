@@ -184,7 +184,14 @@ def _tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _warn_if_singular(matrix: CorruptionMatrix | None) -> None:
     pairs = matrix.indistinguishable_classes() if matrix is not None else []
-    if pairs:
+    every_pair = matrix.num_labels * (matrix.num_labels - 1) // 2 if matrix is not None else 0
+    if len(pairs) == every_pair > 1:
+        logger.warning(
+            "the corruption matrix has the same row for every class: stage 1 has hardly learned more than how "
+            "frequent the labels are, or they say nothing of the classes. Train it longer, or at a higher learning "
+            "rate: until then neither the correction nor an audit means anything."
+        )
+    elif pairs:
         named = ", ".join(f"{matrix.name_of(i)}/{matrix.name_of(j)}" for i, j in pairs[:5])
         more = f" and {len(pairs) - 5} more pairs" if len(pairs) > 5 else ""
         logger.warning(

@@ -137,6 +137,10 @@ def test_what_is_missing_is_named(glc_hf, folder: Path, tmp_path: Path) -> None:
     assert "there is no folder" in glc_hf("audit", tmp_path / "nowhere", "--dataset", "x.csv").complaint
     assert "there is no glc_summary.json" in glc_hf("audit", tmp_path, "--dataset", "x.csv").complaint
     assert "name the rows to audit: --dataset" in glc_hf("audit", folder / "model").complaint
+    compared = tmp_path / "compared"
+    shutil.copytree(folder / "model", compared / "glc")
+    (compared / "comparison.json").touch()
+    assert f"one of its models, {compared / 'glc'}" in glc_hf("audit", compared, "--dataset", "x.csv").complaint
     weak = tmp_path / "weak"
     shutil.copytree(folder / "model", weak)
     facts = json.loads((weak / "glc_summary.json").read_text())

@@ -78,6 +78,7 @@ def test_the_seed_of_the_rows_is_that_of_the_run_unless_named() -> None:
     ("words", "told"),
     [
         (["--datset", "x"], ["'--datset'", "did you mean --dataset?"]),
+        (["--epochs", "3"], ["'--epochs'", "did you mean --num-train-epochs?"]),
         (["--learning-rate", "fast"], ["--learning-rate", "'fast'"]),
         (["--dataset", "some/data"], ["--dataset needs --model"]),
         (["--noise", "gaussian"], ["uniform, flip, hierarchical", "'gaussian'"]),
@@ -112,6 +113,12 @@ def test_data_in_a_folder_that_is_to_be_pushed_is_refused(glc_hf, tmp_path: Path
     (tmp_path / "reviews.json").write_text("[]", encoding="utf-8")
     words = ["--dataset", tmp_path / "reviews.json", "--model", "some/model", "--output-dir", tmp_path]
     assert "which is to be pushed: choose another" in glc_hf("train", *words, "--push-to-hub").complaint
+
+
+def test_a_file_may_say_no(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("save_strategy: no\n", encoding="utf-8")
+    assert parse([str(path)]).config.save_strategy == "no"
 
 
 @pytest.mark.parametrize(

@@ -354,3 +354,11 @@ def test_twitter_without_word_vectors_says_how_to_name_them(tmp_path: Path) -> N
     # "you" has no vector in the file, but is there twice; "once" is not.
     assert data.train[:]["input_ids"].tolist() == [[0, 2, 3], [2, 3, 0], [0, 1, 3], [1, 3, 0]]
     assert data.word_vectors.shape == (4, 3)
+
+
+def test_a_preset_of_one_s_own_has_the_name_of_its_class() -> None:
+    class Tickets(Preset):
+        pass
+
+    assert Tickets.name == "tickets"
+    assert get_preset("mnist").name == "mnist"

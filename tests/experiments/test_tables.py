@@ -81,6 +81,9 @@ def test_incomplete_curve_is_a_dash_with_a_footnote(tmp_path: Path) -> None:
     assert "- [1] seed 0: 7 of 11 cells\n" in text
     assert cells_of(text, "mean")["glc"] == "–"
     assert "No mean: no row is complete." in text
+    assert "--strengths" not in text  # forward has all eleven
+    (few,) = tables_of(tmp_path / "few", curve(0, 20, method="glc")[:3])
+    assert "For areas over the strengths that are there: --strengths 0 0.1 0.2." in to_markdown([few])
 
 
 def test_incomplete_seed_is_left_out_and_said_to_be(tmp_path: Path) -> None:

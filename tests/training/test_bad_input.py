@@ -44,7 +44,9 @@ def test_no_trusted_column(tmp_path):
 
 def test_a_flag_that_is_not_boolean(tmp_path):
     data = noisy_text_rows().cast_column("trusted", Value("int64"))
-    _refused(tmp_path, r"'trusted'.*int64.*bool", data=data)
+    _refused(tmp_path, r"'trusted'.*int64.*cast_column\('trusted', Value\(\"bool\"\)\)", data=data)
+    words = data.remove_columns("trusted").add_column("trusted", ["yes" if flag else "no" for flag in data["trusted"]])
+    _refused(tmp_path, r"'trusted'.*string.*add_column\('trusted', \[word == 'yes' for word in", data=words)
 
 
 def test_every_row_trusted(tmp_path):
@@ -61,7 +63,8 @@ def test_no_row_trusted(tmp_path):
 def test_a_label_outside_the_model_s_classes(tmp_path):
     data = text_rows(num_labels=3).cast_column("label", Value("int64"))
     first = data["label"][:].index(2)
-    _refused(tmp_path, rf"label 2 .*row {first}\b.*0…1", data=data, model=bert(num_labels=2))
+    told = rf"label 2 .*row {first}\b.*0…1.*num_labels=3. Otherwise drop such rows"
+    _refused(tmp_path, told, data=data, model=bert(num_labels=2))
 
 
 @pytest.mark.parametrize(("values", "shown"), [([0.5] * 240, "0.5"), (["cat"] * 240, "'cat'")])
@@ -245,3 +248,11 @@ def test_a_matrix_close_to_singular_is_warned_about_by_class(tmp_path, monkeypat
     assert len(warned) == 1
     assert "cat/dog" in warned[0]
     assert "fish" not in warned[0]
+
+
+def test_a_first_stage_that_learned_nothing_is_told(tmp_path, monkeypatch, caplog):
+    monkeypatch.undo()
+    GLCTrainer(bert(), config(tmp_path, learning_rate=1e-9), train_dataset=noisy_text_rows()).train()
+    told = [record.getMessage() for record in caplog.records if "same row for every class" in record.getMessage()]
+    assert len(told) == 1
+    assert "higher learning rate" in told[0]
