@@ -116,7 +116,7 @@ def read_runs(path: str | Path, preset: str | None = None, known_methods: Collec
 
 def _check_names(row: dict[str, Any], place: str, known_methods: Collection[str] | None) -> None:
     method = row["method"]
-    if known_methods is not None and method not in known_methods:
+    if known_methods is not None and method not in known_methods and ":" not in method:
         close = difflib.get_close_matches(method, known_methods, 1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ValueError(f"{place}: unknown method {method!r}; {hint}The methods are {', '.join(known_methods)}.")

@@ -8,6 +8,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
+from glc_hf.named_class import named_class
+
 
 if TYPE_CHECKING:
     from glc_hf.methods.base import Method
@@ -28,10 +30,18 @@ def available_methods() -> list[str]:
 
 
 def get_method(name: str) -> type[Method]:
-    """The class of a method by its name."""
-    from glc_hf.methods.base import registered
+    """The class of a method by its name: one of [`available_methods`], or `module:Class` for one of your own."""
+    from glc_hf.methods.base import Method, register, registered
 
     _import_all()
+    if name not in registered() and ":" in name:
+        found = named_class(name, "method")
+        if not issubclass(found, Method):
+            raise ValueError(f"method {name!r} is no subclass of glc_hf.methods.base.Method.")
+        return register(name)(found)
     if name not in registered():
-        raise ValueError(f"unknown method {name!r}; `method` is one of {', '.join(available_methods())}.")
+        raise ValueError(
+            f"unknown method {name!r}; `method` is one of {', '.join(available_methods())}, or module:Class for one "
+            "of your own."
+        )
     return registered()[name]

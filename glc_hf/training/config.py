@@ -18,7 +18,7 @@ class GLCConfig(TrainingArguments):
         > Parameters that say what is trained on
 
         method (`str`, *optional*, defaults to `"glc"`):
-            Name of the method; `glc_hf.methods.available_methods()` lists them.
+            Name of the method; `glc_hf.methods.available_methods()` lists them. `module:Class` names one of your own.
         trusted_column (`str`, *optional*, defaults to `"trusted"`):
             Boolean column of the training set: per row, or per token beside token labels.
         label_column (`str`, *optional*):

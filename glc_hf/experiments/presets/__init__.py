@@ -10,6 +10,8 @@ from inspect import Parameter, signature
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
+from glc_hf.named_class import named_class
+
 
 if TYPE_CHECKING:
     from glc_hf.experiments.preset import Preset
@@ -57,12 +59,8 @@ def preset_class(name: str) -> type[Preset]:
     from glc_hf.experiments.preset import registered
 
     _import_all()
-    module, _, own = name.partition(":")
-    if own:
-        try:
-            return getattr(import_module(module), own)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"preset {name!r}: {error}. It names a class as module:Class.") from error
+    if ":" in name:
+        return named_class(name, "preset")
     if name not in registered():
         raise ValueError(
             f"unknown preset {name!r}; it is one of {', '.join(available_presets())}, or module:Class for your own."
