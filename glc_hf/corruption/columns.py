@@ -118,16 +118,18 @@ def find_label_column(dataset: Any, label_column: str | None) -> str:
     raise ValueError(f"{found}, so say which one holds the labels with label_column=. Columns: {', '.join(names)}.")
 
 
-def with_usual_label_column(dataset: Any, column: str, usual: str = "labels") -> Any:
+def with_usual_label_column(dataset: Any, column: str | None, usual: str = "labels") -> Any:
     """
     The dataset with its labels under a name that collators know, and no other column of such a name beside them.
 
     Args:
         dataset: A `Dataset` or an `IterableDataset`; left as it is where it has no such column.
-        column (`str`): The labels' column.
+        column (`str`, *optional*): The labels' column; without it the dataset is left as it is.
         usual (`str`, *optional*, defaults to `"labels"`): What to call it, if it has not a usual name already.
     """
     names = dataset.column_names
+    if column is None:
+        return dataset
     if names is not None:
         if column not in names:
             return dataset

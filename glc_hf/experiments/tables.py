@@ -212,7 +212,7 @@ def _notes(table: Table, runs: Runs, points: tuple[float | None, ...]) -> list[s
         notes.append(f"Cells at strengths {', '.join(f'{strength:g}' for strength in unused)} are there but not used.")
     if not table.mean_rows:
         notes.append("No mean: no row is complete.")
-        found = sorted({s for setting, _ in table.rows for s in _strengths_of(table, runs, setting)} - {None})
+        found = sorted(_strengths(table, runs))
         if None not in points and len(found) > 1 and set(found) != set(points):
             notes.append(
                 f"For areas over the strengths that are there: --strengths {' '.join(f'{s:g}' for s in found)}."
@@ -226,9 +226,15 @@ def _notes(table: Table, runs: Runs, points: tuple[float | None, ...]) -> list[s
 def _unused_strengths(table: Table, runs: Runs, points: tuple[float | None, ...]) -> list[float]:
     if None in points:
         return []
-    found = {strength for setting, _ in table.rows for strength in _strengths_of(table, runs, setting)}
-    return sorted(found - {None} - set(points))
+    return sorted(_strengths(table, runs) - set(points))
 
 
-def _strengths_of(table: Table, runs: Runs, setting: Setting) -> set[float | None]:
-    return {s for method in table.methods for curve in runs.curves(setting, method).values() for s in curve}
+def _strengths(table: Table, runs: Runs) -> set[float]:
+    found = {
+        strength
+        for setting, _ in table.rows
+        for method in table.methods
+        for curve in runs.curves(setting, method).values()
+        for strength in curve
+    }
+    return found - {None}

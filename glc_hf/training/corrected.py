@@ -14,6 +14,7 @@ from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from glc_hf.corruption.columns import with_usual_label_column
+from glc_hf.methods import get_method
 from glc_hf.methods.base import IGNORED, Batch, Items, plain_cross_entropy
 from glc_hf.training.arguments import NothingToPickle, write_arguments
 from glc_hf.training.checkpoints import CheckpointedTrainer
@@ -38,8 +39,6 @@ class CorrectedTrainer(CheckpointedTrainer):
     loss_is_scaled_for_ga = True
     stage_name = "training"
     stage_items: Items = "all"
-    # Whether the method needs to know which rows are trusted.
-    needs_flags = False
     # Held-out trusted rows to evaluate on beside the `eval_dataset`.
     trusted_eval_dataset: datasets.Dataset | None = None
     _evaluates_trusted = False
@@ -95,7 +94,7 @@ class CorrectedTrainer(CheckpointedTrainer):
             if _has_transform(dataset):
                 # It needs the columns that the model does not take: drop those after it, in the collator.
                 dataset = FlaggedRows(dataset, np.arange(len(dataset)), None, self.args.trusted_column)
-            elif self.label_column is not None:
+            else:
                 dataset = with_usual_label_column(dataset, self.label_column, self._label_name)
         return super()._get_dataloader(dataset, *args, **kwargs)
 
@@ -141,7 +140,7 @@ class CorrectedTrainer(CheckpointedTrainer):
                 f"a training batch has no {self._label_name!r}: the dataset or its transform gives no labels "
                 f"(its keys: {', '.join(map(str, batch))})."
             )
-        if trusted is None and self.needs_flags:
+        if trusted is None and get_method(self.args.method).needs_trusted:
             raise ValueError(
                 f"a training batch has no {self.args.trusted_column!r}, and the method needs to know which rows are "
                 "trusted: the stream or its transform gives no flags."

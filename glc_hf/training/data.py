@@ -220,10 +220,7 @@ class StreamData:
         return self.dataset.filter(lambda flag: np.any(as_flags(flag, column) == wanted), input_columns=[column])
 
     def _named(self, items: Items, label_name: str) -> Any:
-        dataset = self._filtered(items)
-        return (
-            dataset if self.label_column is None else with_usual_label_column(dataset, self.label_column, label_name)
-        )
+        return with_usual_label_column(self._filtered(items), self.label_column, label_name)
 
     def for_training(self, trainer: CorrectedTrainer, stage: Stage, trusted_share: float) -> Any:
         """See [`TrainingData`]."""

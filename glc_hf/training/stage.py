@@ -36,7 +36,6 @@ class StageTrainer(CorrectedTrainer):
         self.training_data: TrainingData = parent.training_data
         self._record = parent.run_record()
         self._decay_parameter_names = parent.get_decay_parameter_names
-        self.needs_flags = parent.needs_flags
         super().__init__(
             model=model,
             args=stage_arguments(parent, number, stage),

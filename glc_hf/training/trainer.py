@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import datasets
@@ -96,7 +97,6 @@ class GLCTrainer(Publishing, CorrectedTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         method_class = get_method(args.method)
-        self.needs_flags = method_class.needs_trusted
         held_out = trusted_rows_to_evaluate(train_dataset, args)
         eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out)
         super().__init__(
@@ -262,6 +262,10 @@ class GLCTrainer(Publishing, CorrectedTrainer):
         """Whether the run can be resumed: it writes checkpoints."""
         return self.args.save_strategy != "no"
 
+    @cached_property
+    def _matrix_digest(self) -> str | None:
+        return digest_of(self._given_matrix)
+
     def run_record(self) -> dict[str, Any]:
         """What a checkpoint of this run belongs to; resuming needs the same."""
         return {
@@ -271,7 +275,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             "seed": self.args.seed,
             "num_labels": self.num_labels,
             "data": self.training_data.fingerprint() if self.training_data is not None else None,
-            "matrix": digest_of(self._given_matrix),
+            "matrix": self._matrix_digest,
             "stages": [str(stage) for stage in self.method.earlier_stages()] if self.method is not None else None,
             "processes": self.accelerator.num_processes,
         }
