@@ -25,7 +25,7 @@ SEED = 0
 
 def preset_trainer(name: str, data_root: str | None, folder: str):
     """The trainer of a preset of the paper."""
-    from glc_hf.experiments.cells import arguments, make_trainer, noisy_rows
+    from glc_hf.experiments.jobs import arguments, make_trainer, noisy_rows
     from glc_hf.experiments.presets import get_preset
 
     preset = get_preset(name)
@@ -51,7 +51,7 @@ def trec_trainer(data_root: str | None, folder: str):
 
 def make_card(name: str, data_root: str | None) -> None:
     """Trains, saves, and writes the card and its picture."""
-    from glc_hf.cli.card import main as card
+    from glc_hf.cli.commands.card import main as card
 
     with tempfile.TemporaryDirectory() as place:
         folder = str(Path(place) / f"{name}-glc")

@@ -41,7 +41,7 @@ from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, set_seed
 
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.training import runs as run_files
+from glc_hf.training import resume as run_files
 
 
 # Ways to train, each with a reference run of its own. Twelve steps of stage 1 are two epochs of its rows.
@@ -256,7 +256,7 @@ def differing(folder: Path, reference: dict[str, torch.Tensor]) -> list[str]:
 def where_it_is(folder: Path) -> str:
     """How far a run had come, by what is on the disk."""
     run = folder / "run"
-    if (run / "_run_state" / "between.json").exists():
+    if (run / "_run_state" / "estimate.json").exists():
         return "stage 2"
     return "stage 1" if run.exists() else "before stage 1"
 

@@ -80,10 +80,10 @@ def summary() -> str:
 
 def main() -> None:
     """Times both and writes the result."""
-    from glc_hf.experiments.cells import arguments, noisy_rows
-    from glc_hf.experiments.error_curve import area_under_error_curve
+    from glc_hf.experiments.curves import area_under_error_curve
+    from glc_hf.experiments.jobs import arguments, noisy_rows
     from glc_hf.experiments.presets import get_preset
-    from glc_hf.experiments.replicas.curve import StackedCurve
+    from glc_hf.experiments.replicas.stacked_curve import StackedCurve
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", default=None)

@@ -84,9 +84,9 @@ def make_trainer(folder: str, trusted: int, classes: int, batch: int):
 
 def estimate(trainer: Any, pause: Callable[[], None], every: int) -> Any:
     """The matrix, by the way that `train()` takes; pauses after every so many batches."""
-    from glc_hf.training.inference import BetweenStages
+    from glc_hf.training.inference import TrainedStages
 
-    class Paused(BetweenStages):
+    class Paused(TrainedStages):
         """Counts the batches."""
 
         def infer(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -97,7 +97,7 @@ def estimate(trainer: Any, pause: Callable[[], None], every: int) -> Any:
 
     torch.set_num_threads(1)
     run = Paused(trainer.training_data, [trainer], trainer.accelerator, trainer.num_labels, trainer.class_names)
-    trainer.method.between(run)
+    trainer.method.estimate(run)
     return trainer.corruption_matrix
 
 

@@ -11,13 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from glc_hf.experiments.curves import WEAK, Runs, read_runs
-from glc_hf.experiments.error_curve import STRENGTHS
-from glc_hf.experiments.paper import PAPER_METHODS
+from glc_hf.experiments.curves import PAPER_METHODS, STRENGTHS, WEAK, Runs, read_runs
 from glc_hf.experiments.presets import get_preset
 from glc_hf.experiments.results import read_results
-from glc_hf.experiments.table_formats import entry_text, to_markdown
-from glc_hf.experiments.tables import Table, make_tables
+from glc_hf.experiments.tables import Table, entry_text, make_tables, to_markdown
 
 
 RESULTS = Path(__file__).parent / "results"

@@ -10,8 +10,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from glc_hf.experiments.matrix_plots import plot_matrices
-from glc_hf.experiments.plots import plot_error_curves
+from glc_hf.experiments.plots import plot_error_curves, plot_matrices
 
 
 RESULTS = Path(__file__).parent / "results"

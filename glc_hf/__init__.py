@@ -14,29 +14,29 @@ from glc_hf.version import __version__
 
 
 _HOME_OF = {
-    "CorruptionMatrix": "glc_hf.corruption.matrix",
+    "CorruptionMatrix": "glc_hf.matrix",
     "GLCConfig": "glc_hf.training.config",
     "GLCTrainer": "glc_hf.training.trainer",
     "corrected_cross_entropy": "glc_hf.correction.loss",
-    "corrupt_labels": "glc_hf.corruption.noise",
-    "estimate_corruption_matrix": "glc_hf.correction.estimate",
-    "mark_trusted": "glc_hf.corruption.trusted",
-    "merge_trusted": "glc_hf.corruption.trusted",
-    "weak_labels": "glc_hf.corruption.noise",
+    "corrupt_labels": "glc_hf.noise.corrupt",
+    "estimate_corruption_matrix": "glc_hf.correction.estimators",
+    "mark_trusted": "glc_hf.trusted",
+    "merge_trusted": "glc_hf.trusted",
+    "weak_labels": "glc_hf.noise.corrupt",
 }
 
 __all__ = [*_HOME_OF, "__version__"]
 
 if TYPE_CHECKING:
-    from glc_hf.correction.estimate import estimate_corruption_matrix as estimate_corruption_matrix
+    from glc_hf.correction.estimators import estimate_corruption_matrix as estimate_corruption_matrix
     from glc_hf.correction.loss import corrected_cross_entropy as corrected_cross_entropy
-    from glc_hf.corruption.matrix import CorruptionMatrix as CorruptionMatrix
-    from glc_hf.corruption.noise import corrupt_labels as corrupt_labels
-    from glc_hf.corruption.noise import weak_labels as weak_labels
-    from glc_hf.corruption.trusted import mark_trusted as mark_trusted
-    from glc_hf.corruption.trusted import merge_trusted as merge_trusted
+    from glc_hf.matrix import CorruptionMatrix as CorruptionMatrix
+    from glc_hf.noise.corrupt import corrupt_labels as corrupt_labels
+    from glc_hf.noise.corrupt import weak_labels as weak_labels
     from glc_hf.training.config import GLCConfig as GLCConfig
     from glc_hf.training.trainer import GLCTrainer as GLCTrainer
+    from glc_hf.trusted import mark_trusted as mark_trusted
+    from glc_hf.trusted import merge_trusted as merge_trusted
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_datasets import matrix, own_caches, rows, sentences  # noqa: F401  (fixtures)
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

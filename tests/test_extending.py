@@ -67,7 +67,7 @@ def test_a_preset_of_one_s_own_is_swept_and_tabled(folder: Path, capsys: pytest.
     [
         ("nowhere:Mine", "method 'nowhere:Mine': No module named 'nowhere'"),
         ("my_methods:Mine", "method 'my_methods:Mine': .* has no attribute 'Mine'"),
-        ("my_methods:IGNORED", "is no class: -100"),
+        ("my_methods:IGNORED_LABEL", "is no class: -100"),
         ("pathlib:Path", "is no subclass of glc_hf.methods.base.Method"),
         ("needs_more:Mine", "No module named 'not_installed'"),
     ],

@@ -73,7 +73,7 @@ def test_the_example_runs_as_written_but_for_the_model_s_name(tmp_path: Path, sm
 
 
 def test_every_command_shown_is_one_the_parser_takes() -> None:
-    from glc_hf.cli.parse import parse
+    from glc_hf.cli.parsing import parse
 
     shown = [words[1:] for words in _commands("README.md") if words[0] == "train"]
     for words in shown:
@@ -83,8 +83,8 @@ def test_every_command_shown_is_one_the_parser_takes() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_sweep_shown_is_one_that_would_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from glc_hf.cli import sweep
-    from glc_hf.experiments.preset import Preset
+    from glc_hf.cli.commands import sweep
+    from glc_hf.experiments.presets.base import Preset
 
     monkeypatch.setattr(Preset, "rows_of", lambda self, data_root, limit: (None, None, None))
     shown = [words[1:] for words in _commands(page) if words[0] == "sweep"]

@@ -15,7 +15,7 @@ import numpy as np
 from datasets import Dataset, Image
 
 from glc_hf.audit.findings import Findings
-from glc_hf.corruption.confusions import largest_confusions
+from glc_hf.matrix import largest_confusions
 
 
 _MAX_CLASSES_DRAWN = 60

@@ -10,11 +10,15 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from glc_hf.backbones.image_mlp import ImageMLPConfig, ImageMLPForImageClassification
-from glc_hf.backbones.lstm import LSTMConfig, LSTMForSequenceClassification
-from glc_hf.backbones.window_tagger import WindowTaggerConfig, WindowTaggerForTokenClassification
-from glc_hf.backbones.word_average import WordAverageConfig, WordAverageForSequenceClassification
-from glc_hf.backbones.word_tokenizer import word_tokenizer
-from glc_hf.backbones.word_vectors import read_word_vectors, tokenizer_of_vectors
+from glc_hf.backbones.text_models import (
+    LSTMConfig,
+    LSTMForSequenceClassification,
+    WindowTaggerConfig,
+    WindowTaggerForTokenClassification,
+    WordAverageConfig,
+    WordAverageForSequenceClassification,
+)
+from glc_hf.backbones.words import read_word_vectors, tokenizer_of_vectors, word_tokenizer
 
 
 if find_spec("timm") is not None:

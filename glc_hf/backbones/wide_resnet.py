@@ -18,7 +18,6 @@ from torch import nn
 
 
 __all__ = ["WideResNet"]
-
 CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR_STD = (0.2470, 0.2435, 0.2616)
 

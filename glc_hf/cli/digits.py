@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
     from transformers import PreTrainedModel
 
+
 DIGITS_NAMES = [str(digit) for digit in range(10)]
 # Options of `glc-hf train` that the example sets and that any option given overrides.
 DIGITS_SETTINGS: dict[str, Any] = {

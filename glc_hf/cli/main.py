@@ -27,14 +27,15 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
-    "audit": Command("glc_hf.cli.audit", "List the labels of a dataset that look wrong, with a page to look through."),
-    "card": Command("glc_hf.cli.card", "Make the model card of a trained folder anew."),
-    "sweep": Command("glc_hf.cli.sweep", "Run the experiments of the paper, into a results file."),
-    "table": Command("glc_hf.cli.table", "Make the paper's tables from the results of a sweep."),
-    "plot": Command("glc_hf.cli.plot", "Draw error curves and matrices from the results of a sweep."),
-    "env": Command("glc_hf.cli.env", "Print the versions that a bug report needs."),
+    "audit": Command(
+        "glc_hf.cli.commands.audit", "List the labels of a dataset that look wrong, with a page to look through."
+    ),
+    "card": Command("glc_hf.cli.commands.card", "Make the model card of a trained folder anew."),
+    "sweep": Command("glc_hf.cli.commands.sweep", "Run the experiments of the paper, into a results file."),
+    "table": Command("glc_hf.cli.commands.table", "Make the paper's tables from the results of a sweep."),
+    "plot": Command("glc_hf.cli.commands.plot", "Draw error curves and matrices from the results of a sweep."),
+    "env": Command("glc_hf.cli.commands.env", "Print the versions that a bug report needs."),
 }
-
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 # What a user can put right: bad options and data, files and Hub repositories out of reach, packages not installed.
 _BAD_INPUT_ERRORS = (ValueError, OSError, ImportError)

@@ -9,17 +9,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glc_hf.cli.messages import print_facts
-from glc_hf.cli.rows import Rows, count_changed_labels, count_labels
-from glc_hf.corruption.confusions import largest_confusions
-from glc_hf.environment import versions
-from glc_hf.hub.origin import name_in_public
-from glc_hf.training.arguments import arguments_that_differ
+from glc_hf._compat import versions
+from glc_hf.cli.data import Rows, count_changed_labels, count_labels
+from glc_hf.cli.terminal import print_facts
+from glc_hf.hub.facts import name_in_public
+from glc_hf.matrix import largest_confusions
+from glc_hf.training.config import arguments_that_differ
 
 
 if TYPE_CHECKING:
-    from glc_hf.cli.parse import TrainOptions
+    from glc_hf.cli.parsing import TrainOptions
     from glc_hf.training.trainer import GLCTrainer
+
 
 RESULTS_FILE = "results.json"
 # What the rows of the embedded example are called.
@@ -88,7 +89,7 @@ def simulated_noise(rows: Rows, options: TrainOptions, label_accuracy: float | N
     }
 
 
-def tell_card(trainer: GLCTrainer, rows: Rows, options: TrainOptions, label_accuracy: float | None) -> None:
+def add_card_facts(trainer: GLCTrainer, rows: Rows, options: TrainOptions, label_accuracy: float | None) -> None:
     """Adds to the model card what the trainer can't know: the dataset's name, the simulated noise, the options."""
     data, model = options.data, options.model
     told = {

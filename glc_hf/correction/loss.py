@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from glc_hf.correction.likelihood import (
+    TransposedMatrix,
     differentiable_item_gradients,
     differentiable_item_losses,
     item_losses,
+    transposed,
 )
-from glc_hf.correction.transposed import TransposedMatrix, transposed
-from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.matrix import CorruptionMatrix
 
 
 def corrected_cross_entropy(

@@ -3,21 +3,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glc_hf.experiments.results import RESULTS_VERSION
+from glc_hf.matrix import CorruptionMatrix
+from glc_hf.noise.corrupt import corrupt_labels
+from glc_hf.training.compare import compare_methods
+from glc_hf.training.config import GLCConfig
+from glc_hf.training.stages import FinishedStage
+from glc_hf.training.trainer import GLCTrainer
+from glc_hf.training.weak_training import label_by_weak_classifier
+from glc_hf.trusted import mark_trusted
 
 
 if TYPE_CHECKING:
-    from glc_hf.corruption.matrix import CorruptionMatrix
-    from glc_hf.experiments.preset import PreparedData, Preset
+    import datasets
+    import torch
+
+    from glc_hf.experiments.presets.base import PreparedData, Preset
     from glc_hf.methods.base import Stage
-    from glc_hf.training.earlier import FinishedStage
+
 
 Row = dict[str, Any]
 
@@ -89,7 +101,7 @@ def run_curve(curve: Curve, tick: Callable[[float], None] = lambda share: None) 
         `list[dict]`: The lines of the results file that belong together: those of one method.
     """
     from glc_hf.experiments.presets import get_preset
-    from glc_hf.experiments.replicas.losses import can_stack
+    from glc_hf.experiments.replicas.stacked_training import can_stack
     from glc_hf.methods import get_method
 
     preset = get_preset(curve.preset, **dict(curve.options))
@@ -118,8 +130,7 @@ def _stacked(
 ) -> Iterator[list[Row]]:
     import tempfile
 
-    from glc_hf.experiments.cells import arguments, noisy_rows
-    from glc_hf.experiments.replicas.curve import StackedCurve
+    from glc_hf.experiments.replicas.stacked_curve import StackedCurve
 
     rows = [noisy_rows(preset, data, curve.noise, curve.trusted, s, curve.seed) for s in curve.strengths]
     truths = [one.matrix for one in rows]
@@ -142,8 +153,6 @@ def _make_arguments(arguments: Callable, preset: Preset, seed: int, folder: str,
 def _one_by_one(
     curve: Curve, preset: Preset, data: PreparedData, methods: list[str], tick: Callable[[float], None]
 ) -> Iterator[list[Row]]:
-    from glc_hf.experiments.cells import noisy_rows, run_cells
-
     cells = len(curve.strengths) * len(methods)
     before = len(curve.methods) - len(methods)
     done = 0
@@ -193,3 +202,138 @@ def _row(
         row["true_matrix"] = None if truth is None else truth.probs.round(5).tolist()
         row["label_names"] = data.label_names
     return row
+
+
+WEAK = "weak"
+
+
+class NoisyRows(NamedTuple):
+    """A training set as a cell sees it, and the matrix behind it (`None`: labels of a weak classifier)."""
+
+    train: datasets.Dataset
+    matrix: CorruptionMatrix | None
+
+
+def noise_matrix(noise: str, strength: float, seed: int, data: PreparedData) -> CorruptionMatrix:
+    """The matrix of a kind of noise; which class flips into which depends on the seed alone, not on the strength."""
+    number = len(data.label_names)
+    if noise == "uniform":
+        matrix = CorruptionMatrix.uniform(number, strength)
+    elif noise == "flip":
+        matrix = CorruptionMatrix.flip(number, strength, seed=seed)
+    elif noise == "hierarchical":
+        if data.groups is None:
+            raise ValueError("hierarchical noise needs classes in groups, and this dataset has none: uniform, flip.")
+        matrix = CorruptionMatrix.hierarchical(data.groups, strength)
+    else:
+        raise ValueError(f"there is no noise {noise!r}; it is one of uniform, flip, hierarchical, {WEAK}.")
+    return matrix.with_names(data.label_names)
+
+
+def noisy_rows(
+    preset: Preset, data: PreparedData, noise: str, trusted: float, strength: float | None, seed: int
+) -> NoisyRows:
+    """The training rows with their flags, and noise in the others."""
+    flagged = mark_trusted(data.train, fraction=trusted, seed=seed)
+    if noise == WEAK:
+        with tempfile.TemporaryDirectory() as folder:
+            args = arguments(preset, "no_correction", seed, folder)
+
+            def trainer_of(model: torch.nn.Module, settings: GLCConfig, rows: datasets.Dataset) -> PresetTrainer:
+                return make_trainer(preset, data, NoisyRows(rows, None), settings, model)
+
+            noisy, _ = label_by_weak_classifier(
+                flagged,
+                preset.make_model(data, seed),
+                args,
+                label_column=data.label_column,
+                make_trainer=trainer_of,
+            )
+        return NoisyRows(noisy, None)
+    matrix = noise_matrix(noise, strength, seed, data)
+    return NoisyRows(corrupt_labels(flagged, matrix, seed=seed, label_column=data.label_column), matrix)
+
+
+def arguments(preset: Preset, method: str, seed: int, folder: str, **changes: Any) -> GLCConfig:
+    """The settings of a cell: the preset's, nothing saved, nothing reported."""
+    settings = {
+        "eval_strategy": "no",
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "evaluate_stages": False,
+        **preset.settings(),
+        **changes,
+    }
+    return GLCConfig(output_dir=folder, method=method, seed=seed, **settings)
+
+
+class PresetTrainer(GLCTrainer):
+    """A trainer with the preset's weight decay on the parameters that the preset names."""
+
+    preset: Preset
+
+    def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
+        """As the preset says."""
+        return [name for name, _ in model.named_parameters() if self.preset.decays(name)]
+
+
+def make_trainer(
+    preset: Preset,
+    data: PreparedData,
+    rows: NoisyRows,
+    args: GLCConfig,
+    model: torch.nn.Module,
+) -> PresetTrainer:
+    """The trainer of one cell."""
+    trainer = PresetTrainer(
+        model,
+        args,
+        train_dataset=rows.train,
+        eval_dataset=data.test,
+        data_collator=data.data_collator,
+        processing_class=data.processing_class,
+        optimizer_cls_and_kwargs=preset.optimizer(),
+        corruption_matrix=rows.matrix if args.method == "true_matrix" else None,
+    )
+    trainer.preset = preset
+    return trainer
+
+
+def run_cells(
+    preset: Preset,
+    data: PreparedData,
+    rows: NoisyRows,
+    methods: Sequence[str],
+    seed: int,
+    shared: dict[Stage, FinishedStage] | None = None,
+    **changes: Any,
+) -> Iterator[tuple[str, float, CorruptionMatrix | None]]:
+    """
+    Trains methods one after the other on the same rows and initial weights; equal first stages are trained once, and
+    so are a plain last stage and a first stage that is equal to it.
+
+    Args:
+        preset ([`Preset`]), data ([`PreparedData`]), rows ([`NoisyRows`]): What is trained, and on what.
+        methods (`Sequence[str]`): Their names.
+        seed (`int`): Of initial weights and training.
+        shared (`dict`, *optional*): Stages trained on such rows before; those trained here are added.
+        changes: Settings other than the preset's.
+
+    Yields:
+        `(str, float, CorruptionMatrix)`: The method, its percent error on the test set, and its matrix if it has one.
+    """
+    model = preset.make_model(data, seed)
+    shared = {} if shared is None else shared
+    with tempfile.TemporaryDirectory() as folder:
+
+        def make(method: str) -> PresetTrainer:
+            args = arguments(preset, method, seed, folder, **changes)
+            return make_trainer(preset, data, rows, args, copy.deepcopy(model))
+
+        for trainer, metrics in compare_methods(methods, make, shared):
+            plain = trainer.method.plain_last_stage()
+            if plain is not None and plain not in shared:
+                shared[plain] = FinishedStage({k: v.clone() for k, v in trainer.model.state_dict().items()}, [])
+            yield metrics["method"], 100.0 * (1.0 - metrics["eval_accuracy"]), trainer.corruption_matrix

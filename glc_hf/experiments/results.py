@@ -30,7 +30,6 @@ try:
     import fcntl
 except ImportError:  # Windows: there, one process at a time may append
     fcntl = None
-
 RESULTS_VERSION = 1
 CELL_FIELDS = ("preset", "method", "noise", "trusted", "strength", "seed")
 

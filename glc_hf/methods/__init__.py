@@ -8,7 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from glc_hf.named_class import named_class
+from glc_hf.registry import named_class
 
 
 if TYPE_CHECKING:

@@ -6,13 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from glc_hf.correction.accumulators import ConfusionAccumulator
-from glc_hf.methods.base import Stage, register
-from glc_hf.methods.estimation import accumulate_trusted, finish_matrix
-from glc_hf.methods.matrix_method import MatrixMethod
+from glc_hf.methods.base import MatrixMethod, Stage, accumulate_trusted, finish_matrix, register
 
 
 if TYPE_CHECKING:
-    from glc_hf.methods.between import Between
+    from glc_hf.methods.base import EstimationRun
 
 
 @register("confusion_matrix")
@@ -23,9 +21,9 @@ class ConfusionMatrix(MatrixMethod):
 
     def first_stage(self) -> Stage:
         """The untrusted rows, as in `glc`."""
-        return Stage("untrusted", way=self.args.stage1)
+        return Stage("untrusted", mode=self.args.stage1)
 
-    def between(self, run: Between) -> None:
+    def estimate(self, run: EstimationRun) -> None:
         """Counts Ĉ."""
         if self.given_matrix is None:
             counted = accumulate_trusted(run, ConfusionAccumulator(self.num_labels, self.args.smoothing))

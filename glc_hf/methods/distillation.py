@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
-from glc_hf.methods.base import IGNORED, Batch, Method, Stage, plain_cross_entropy, register
-from glc_hf.methods.estimation import accumulate_trusted, finish_matrix
+from glc_hf.labels.reading import IGNORED_LABEL
+from glc_hf.methods.base import Batch, Method, Stage, accumulate_trusted, finish_matrix, plain_cross_entropy, register
 
 
 if TYPE_CHECKING:
-    from glc_hf.methods.between import Between
+    from glc_hf.methods.base import EstimationRun
+
 
 _HELD_OUT_TO_VALIDATE = 0.25
 
@@ -43,21 +44,21 @@ class Distillation(Method):
         chosen = self.args.distillation_lambda
         return None if chosen in ("auto", "paper_code") else float(chosen)
 
-    def earlier_stages(self) -> list[Stage]:
+    def first_stages(self) -> list[Stage]:
         """The noisy network, where λ must be found (as in `glc`, so that the two can share it); then the clean one."""
         clean = Stage("trusted", min_updates=self.args.trusted_min_updates, held_out=_HELD_OUT_TO_VALIDATE)
-        return [clean] if self._fixed_weight is not None else [Stage("untrusted", way=self.args.stage1), clean]
+        return [clean] if self._fixed_weight is not None else [Stage("untrusted", mode=self.args.stage1), clean]
 
-    def between(self, run: Between) -> None:
+    def estimate(self, run: EstimationRun) -> None:
         """Soft targets for every untrusted item, and λ."""
-        clean = len(self.earlier_stages()) - 1
+        clean = len(self.first_stages()) - 1
         targets = torch.zeros(len(run.item_labels("all")), self.num_labels)
         for batch in run.infer(clean, "untrusted"):
             targets[batch.items] = batch.logits.softmax(-1)
         self.soft_targets = run.sum_over_processes(targets)
         self.weight = self._fixed_weight if self._fixed_weight is not None else self._find_weight(run, clean)
 
-    def _find_weight(self, run: Between, clean: int) -> float:
+    def _find_weight(self, run: EstimationRun, clean: int) -> float:
         estimate = accumulate_trusted(run, GoldAccumulator(self.num_labels))
         matrix = finish_matrix(run, self.args, *estimate.compute())
         true, given = run.class_counts("trusted"), run.class_counts("untrusted")
@@ -76,7 +77,7 @@ class Distillation(Method):
         targets = self.soft_targets[batch.items].to(logits.device)
         soft = -(targets * logits.float().log_softmax(-1)).sum(-1)
         mixed = self.weight * given + (1.0 - self.weight) * soft
-        mixed = mixed.masked_fill(batch.labels == IGNORED, 0.0)
+        mixed = mixed.masked_fill(batch.labels == IGNORED_LABEL, 0.0)
         return torch.where(batch.trusted, given, mixed)
 
     def state(self) -> dict[str, torch.Tensor]:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from glc_hf.correction.anchor import AnchorFinder
-from glc_hf.corruption.matrix import CorruptionMatrix
-from glc_hf.methods.base import Stage, register
-from glc_hf.methods.matrix_method import MatrixMethod
+from glc_hf.correction.estimators import AnchorFinder
+from glc_hf.matrix import CorruptionMatrix
+from glc_hf.methods.base import MatrixMethod, Stage, register
 
 
 if TYPE_CHECKING:
-    from glc_hf.methods.between import Between
+    from glc_hf.methods.base import EstimationRun
+
 
 _MANY_CLASSES = 100
 
@@ -32,9 +32,9 @@ class Forward(MatrixMethod):
 
     def first_stage(self) -> Stage:
         """All rows."""
-        return Stage("all", way=self.args.stage1)
+        return Stage("all", mode=self.args.stage1)
 
-    def between(self, run: Between) -> None:
+    def estimate(self, run: EstimationRun) -> None:
         """Finds each class's example in one pass, and reads its probabilities in a second over these few."""
         if self.given_matrix is not None:
             return

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.func import functional_call, jvp
 
-from glc_hf.corruption.counter import random_words
-from glc_hf.methods.base import IGNORED, Batch, Method, plain_cross_entropy, register
-from glc_hf.methods.second_order import allow_second_derivatives, refuse_changing_buffers
+from glc_hf.labels.reading import IGNORED_LABEL
+from glc_hf.methods.base import Batch, Method, plain_cross_entropy, register
+from glc_hf.randomness import random_uint64
 
 
 @register("reweight")
@@ -45,20 +45,20 @@ class Reweight(Method):
         model = trainer.model
         trusted_inputs, trusted_labels = self._trusted_batch(trainer, len(batch.labels))
         weights = look_ahead_weights(model, inputs, batch.labels, trusted_inputs, trusted_labels, trainer.accelerator)
-        return weights * (batch.labels != IGNORED).sum()
+        return weights * (batch.labels != IGNORED_LABEL).sum()
 
     def _trusted_batch(self, trainer: Any, size: int) -> tuple[dict[str, Any], torch.Tensor]:
         data = trainer.training_data.rows
         rows = data.rows_with("trusted")
         step = np.full(len(rows), trainer.state.global_step)
         rank = trainer.accelerator.process_index
-        order = np.argsort(random_words(f"reweight {rank}", self.args.seed, rows, step), kind="stable")
+        order = np.argsort(random_uint64(f"reweight {rank}", self.args.seed, rows, step), kind="stable")
         view = data.view(
             rows[order[:size]], trainer._without_unused_columns(trainer.train_dataset), self.args.trusted_column
         )
         collate = trainer._get_collator_with_removed_columns(trainer.data_collator, "Training")
         found = trainer._prepare_inputs(collate(view.__getitems__(range(len(view)))))
-        labels = found.pop(trainer._label_name).masked_fill(~found.pop(self.args.trusted_column), IGNORED)
+        labels = found.pop(trainer._label_name).masked_fill(~found.pop(self.args.trusted_column), IGNORED_LABEL)
         return {name: value for name, value in found.items() if not name.startswith("__")}, labels
 
 
@@ -84,12 +84,12 @@ def look_ahead_weights(
     others |= dict(model.named_buffers())
 
     def losses_at(values: dict[str, torch.Tensor], given: dict[str, Any], targets: torch.Tensor) -> torch.Tensor:
-        from glc_hf.training.corrected import logits_of
+        from glc_hf.methods.base import logits_of
 
         return plain_cross_entropy(logits_of(functional_call(model, {**others, **values}, (), given)), targets)
 
     with torch.enable_grad():
-        counted = (trusted_labels != IGNORED).sum().clamp(min=1)
+        counted = (trusted_labels != IGNORED_LABEL).sum().clamp(min=1)
         trusted_loss = losses_at(parameters, trusted_inputs, trusted_labels).sum() / counted
         gradient = torch.autograd.grad(trusted_loss, list(parameters.values()), allow_unused=True)
     direction = {
@@ -100,6 +100,27 @@ def look_ahead_weights(
         direction = {name: accelerator.reduce(g, reduction="mean") for name, g in direction.items()}
     values = {name: p.detach() for name, p in parameters.items()}
     _, products = jvp(lambda at: losses_at(at, inputs, labels), (values,), (direction,))
-    helping = products.detach().clamp(min=0.0).masked_fill(labels == IGNORED, 0.0)
+    helping = products.detach().clamp(min=0.0).masked_fill(labels == IGNORED_LABEL, 0.0)
     total = helping.sum()
     return helping / total if total > 0 else helping
+
+
+def allow_second_derivatives(model: torch.nn.Module) -> None:
+    """Switches attention to its plain form: the fused kernels have neither forward-mode nor second derivatives."""
+    if hasattr(model, "set_attn_implementation"):
+        model.set_attn_implementation("eager")
+    for module in model.modules():
+        if hasattr(module, "fused_attn"):  # timm's switch
+            module.fused_attn = False
+
+
+def refuse_changing_buffers(model: torch.nn.Module, method: str) -> None:
+    """Raises for modules whose forward changes buffers, such as BatchNorm's running statistics: the look-ahead would
+    change them as well."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.modules.batchnorm._NormBase) and module.track_running_stats:
+            raise ValueError(
+                f"method {method!r} can't train this model: {name} is a {type(module).__name__}, whose forward "
+                "changes its running statistics, and the method runs the model more often than it steps. Use a "
+                "network with LayerNorm or GroupNorm (ViT, ConvNeXt, BERT, …), or another method."
+            )

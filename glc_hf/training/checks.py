@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import datasets
@@ -12,8 +13,8 @@ from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 from transformers.utils import logging
 
-from glc_hf.corruption.columns import read_labels
-from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.labels.reading import read_labels
+from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import Method
 from glc_hf.training.config import GLCConfig
 
@@ -155,3 +156,15 @@ def check_items(method: Method, trusted: int, untrusted: int, trusted_column: st
             "all labels trusted there is nothing to correct: use method 'trusted_only', or mark fewer rows with "
             "`mark_trusted`."
         )
+
+
+def freeze_parameters(model: torch.nn.Module, prefixes: Sequence[str] | None) -> None:
+    """Switches off the gradient of the parameters whose names start with one of the prefixes; a prefix that fits none
+    is an error, because it is a typing mistake."""
+    for prefix in prefixes or ():
+        parameters = [parameter for name, parameter in model.named_parameters() if name.startswith(prefix)]
+        if not parameters:
+            known = sorted({".".join(name.split(".")[:2]) for name, _ in model.named_parameters()})
+            raise ValueError(f"freeze: no parameter starts with {prefix!r}; the model has {', '.join(known[:12])}, ….")
+        for parameter in parameters:
+            parameter.requires_grad_(False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Stage
-from glc_hf.training.earlier import FinishedStage
+from glc_hf.training.stages import FinishedStage
 from glc_hf.training.trainer import GLCTrainer
 
 
@@ -40,7 +40,7 @@ def compare_methods(
     for name in methods:
         trainer = make_trainer(name)
         trainer.shared_stages = shared
-        stages = trainer.method.earlier_stages()
+        stages = trainer.method.first_stages()
         had = sum(stage in shared for stage in stages)
         trained = trainer.train(resume_from_checkpoint=resume).metrics
         metrics = {key: value for key, value in trained.items() if key.startswith("stage")}

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
+from transformers import TrainerCallback
 
-from glc_hf.methods.base import IGNORED, Items
-from glc_hf.methods.between import Inferred, Part
-from glc_hf.training.corrected import CorrectedTrainer, logits_of
-from glc_hf.training.rows import ROW_KEY
+from glc_hf.labels.reading import IGNORED_LABEL
+from glc_hf.methods.base import Inferred, Items, Part, logits_of
+from glc_hf.training.batches import ROW_KEY
+from glc_hf.training.item_trainer import CorrectedTrainer
 
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from glc_hf.training.data import TrainingData
     from glc_hf.training.probe import ProbeTrainer
-    from glc_hf.training.stage import StageTrainer
+    from glc_hf.training.stages import StageTrainer
+    from glc_hf.training.trainer import GLCTrainer
+    from glc_hf.training.training_data import TrainingData
 
 
 _TIMES_THE_EVALUATION_BATCH = 8
@@ -121,7 +123,7 @@ def _infer_batch(
     # In the precision of training, whether or not the model was prepared for that.
     with torch.no_grad(), trainer.accelerator.autocast():
         logits = forward(trainer._prepare_inputs(batch))
-        kept = labels != IGNORED
+        kept = labels != IGNORED_LABEL
         if items != "all" and trusted is not None:
             kept &= trusted if items == "trusted" else ~trusted
         numbers = torch.full_like(labels, -1)
@@ -142,8 +144,8 @@ def sum_over_processes(accelerator: Accelerator, tensor: torch.Tensor) -> torch.
     return accelerator.reduce(tensor.to(accelerator.device), reduction="sum").cpu()
 
 
-class BetweenStages:
-    """The trained earlier stages and the rows, as [`glc_hf.methods.between.Between`] promises them to a method."""
+class TrainedStages:
+    """The trained earlier stages and the rows, as [`glc_hf.methods.base.EstimationRun`] promises them to a method."""
 
     def __init__(
         self,
@@ -162,7 +164,7 @@ class BetweenStages:
     def infer(
         self, stage: int, items: Items, part: Part = "all", only: torch.Tensor | None = None
     ) -> Iterator[Inferred]:
-        """See [`glc_hf.methods.between.Between.infer`]."""
+        """See [`glc_hf.methods.base.EstimationRun.infer`]."""
         trainer, probe = self.stages[stage], self.probe(stage)
         if probe is not None:
             yield from probe.infer_items(items, part, only)
@@ -172,28 +174,55 @@ class BetweenStages:
             yield from infer(trainer, dataset, items, only)
 
     def probe(self, stage: int) -> ProbeTrainer | None:
-        """See [`glc_hf.methods.between.Between.probe`]."""
+        """See [`glc_hf.methods.base.EstimationRun.probe`]."""
         trainer = self.stages[stage]
         return trainer if hasattr(trainer, "table") else None
 
     def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
-        """See [`glc_hf.methods.between.Between.sum_over_processes`]."""
+        """See [`glc_hf.methods.base.EstimationRun.sum_over_processes`]."""
         return sum_over_processes(self.accelerator, tensor)
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """See [`glc_hf.methods.between.Between.gather_objects`]."""
+        """See [`glc_hf.methods.base.EstimationRun.gather_objects`]."""
         from accelerate.utils import gather_object
 
         return [value] if self.accelerator.num_processes == 1 else gather_object([value])
 
     def item_numbers(self, items: Items) -> np.ndarray:
-        """See [`glc_hf.methods.between.Between.item_numbers`]."""
+        """See [`glc_hf.methods.base.EstimationRun.item_numbers`]."""
         return self.data.numbers_of(items)
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
-        """See [`glc_hf.methods.between.Between.item_labels`]."""
+        """See [`glc_hf.methods.base.EstimationRun.item_labels`]."""
         return self.data.item_labels(items, column)
 
     def class_counts(self, items: Items) -> torch.Tensor:
-        """See [`glc_hf.methods.between.Between.class_counts`]."""
+        """See [`glc_hf.methods.base.EstimationRun.class_counts`]."""
         return torch.from_numpy(np.bincount(self.item_labels(items), minlength=self.num_labels)).double()
+
+
+class Refinement(TrainerCallback):
+    """
+    Lets the method refine its estimate at the steps it asks for.
+
+    That is before the step's checkpoint is written, which holds the matrix: a resumed run goes on with the same one.
+
+    Args:
+        trainer ([`GLCTrainer`]): The trainer of the last stage; copies of this callback in earlier stages do nothing.
+    """
+
+    def __init__(self, trainer: GLCTrainer) -> None:
+        self.trainer = trainer
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """After each optimizer step."""
+        trainer = self.trainer
+        if state is not trainer.state or not trainer.training_data.numbered:
+            return
+        if state.global_step not in trainer.method.refinement_steps(state.max_steps):
+            return
+        trainer.method.refine(
+            TrainedStages(
+                trainer.training_data, [trainer], trainer.accelerator, trainer.num_labels, trainer.class_names
+            )
+        )

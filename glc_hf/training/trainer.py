@@ -15,9 +15,11 @@ from transformers import TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from glc_hf.corruption.matrix import CorruptionMatrix
-from glc_hf.hub.callback import ModelCardCallback
-from glc_hf.hub.publishing import Publishing
+from glc_hf.hold_out import evaluation_sets, trusted_rows_to_evaluate
+from glc_hf.hub.model_card import ModelCardCallback
+from glc_hf.hub.push import Publishing
+from glc_hf.labels.columns import label_names_of
+from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Batch, Method, Stage
 from glc_hf.training.checks import (
@@ -27,25 +29,15 @@ from glc_hf.training.checks import (
     check_matrix,
     check_matrix_names,
     check_model,
+    freeze_parameters,
 )
 from glc_hf.training.config import GLCConfig
-from glc_hf.training.corrected import CorrectedTrainer
-from glc_hf.training.data import TrainingData, training_data
-from glc_hf.training.earlier import EarlierStages, FinishedStage
-from glc_hf.training.features import classifiers_of
-from glc_hf.training.freeze import freeze_parameters
-from glc_hf.training.held_out import evaluation_sets, trusted_rows_to_evaluate
-from glc_hf.training.labels import label_names_of
-from glc_hf.training.refinement import Refinement
-from glc_hf.training.runs import (
-    ResumePoint,
-    RunFolder,
-    check_record,
-    digest_of,
-    read_record,
-    resume_point_at,
-)
-from glc_hf.training.stage import max_steps_for, name_progress_bar
+from glc_hf.training.inference import Refinement
+from glc_hf.training.item_trainer import CorrectedTrainer
+from glc_hf.training.probe import classifiers_of
+from glc_hf.training.resume import ResumePoint, RunFolder, check_record, digest_of, read_record, resume_point_at
+from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar
+from glc_hf.training.training_data import TrainingData, training_data
 from glc_hf.version import __version__
 
 
@@ -129,7 +121,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             check_matrix_names(self._given_matrix, self.class_names)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
             self._make_method().prepare_model(self.model)
-            if any(stage.way == "probe" for stage in self.method.earlier_stages()):
+            if any(stage.mode == "probe" for stage in self.method.first_stages()):
                 classifiers_of(self.model, self.num_labels)
         self.add_callback(_StageHistory(self))
         self.add_callback(Refinement(self))
@@ -145,7 +137,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
     @property
     def num_stages(self) -> int:
         """How many trainings `train()` runs."""
-        return len(self.method.earlier_stages()) + 1
+        return len(self.method.first_stages()) + 1
 
     def _make_method(self) -> Method:
         if self.num_labels is None:
@@ -215,7 +207,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
         point = self._find_resume_point(resume_from_checkpoint)
         run = RunFolder(self.run_dir) if point is None or self.keeps_state else point.run
         self._restore_or_keep_initial_weights(run, point)
-        earlier = EarlierStages(self, run, point)
+        earlier = FirstStages(self, run, point)
         checkpoint = earlier.run(ignore_keys_for_eval)
         self._stage_history = earlier.history
         del earlier
@@ -276,7 +268,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             "num_labels": self.num_labels,
             "data": self.training_data.fingerprint() if self.training_data is not None else None,
             "matrix": self._matrix_digest,
-            "stages": [str(stage) for stage in self.method.earlier_stages()] if self.method is not None else None,
+            "stages": [str(stage) for stage in self.method.first_stages()] if self.method is not None else None,
             "processes": self.accelerator.num_processes,
         }
 
@@ -296,7 +288,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
         if isinstance(resume, (str, os.PathLike)):
             point = resume_point_at(str(resume), processes)
         else:
-            point = run.find_resume_point(len(self.method.earlier_stages()), processes)
+            point = run.find_resume_point(len(self.method.first_stages()), processes)
         if point is None:
             logger.warning(f"there is no checkpoint to resume from in {self.run_dir}; starting from the beginning.")
             return None
@@ -335,7 +327,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             most probable one) and `p_wrong` (the probability that the given label is not the true one; 0 for trusted
             rows). Lists where labels are lists; a token labelled -100 keeps it.
         """
-        from glc_hf.audit.rows import audit_rows
+        from glc_hf.audit.findings import audit_rows
 
         return audit_rows(self, dataset)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForSequenceClassification
 
-from glc_hf.cli.interrupt import SaveOnInterrupt
+from glc_hf.cli.terminal import SaveOnInterrupt
 
 from .conftest import results_in, text_rows, write_csv
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from transformers import TrainerControl, TrainerState
 
-from glc_hf.cli.interrupt import SaveOnInterrupt, how_to_go_on
-from glc_hf.cli.progress import LogLines, ProgressBar, clear_progress
+from glc_hf.cli.terminal import LogLines, ProgressBar, SaveOnInterrupt, clear_progress, how_to_go_on
 
 from .conftest import results_in, text_rows, write_csv
 

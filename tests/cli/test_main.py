@@ -11,7 +11,9 @@ import time
 
 import pytest
 
-from glc_hf.cli import env, main, train
+from glc_hf import _compat
+from glc_hf.cli import main, train
+from glc_hf.cli.commands import env
 from glc_hf.version import __version__
 
 
@@ -138,7 +140,7 @@ def test_env_tells_versions_but_nothing_about_the_user(glc_hf) -> None:
     assert outcome.code == 0
     told = dict(line.split(maxsplit=1) for line in outcome.out.splitlines())
     assert told["glc_hf"] == __version__
-    assert {*env.PACKAGES, "python", "platform", "CPU", "GPU"} <= told.keys()
+    assert {*_compat.PACKAGES, "python", "platform", "CPU", "GPU"} <= told.keys()
     assert os.path.expanduser("~") not in outcome.out
     assert os.getcwd() not in outcome.out
 

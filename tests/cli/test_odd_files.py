@@ -10,9 +10,9 @@ import pytest
 from datasets import Dataset, DatasetDict
 from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 
-from glc_hf.cli.parse import parse
-from glc_hf.cli.prepare import _length
-from glc_hf.cli.rows import Rows, load_rows
+from glc_hf.cli.data import Rows, load_rows
+from glc_hf.cli.model import _length
+from glc_hf.cli.parsing import parse
 
 from .conftest import text_rows, write_csv
 

@@ -15,11 +15,10 @@ from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from glc_hf import CorruptionMatrix
-from glc_hf.cli import load_model as loading
-from glc_hf.cli.load_model import load_model
-from glc_hf.cli.parse import parse
-from glc_hf.cli.prepare import prepare
-from glc_hf.cli.rows import load_rows
+from glc_hf.cli import model as loading
+from glc_hf.cli.data import load_rows
+from glc_hf.cli.model import load_model, prepare
+from glc_hf.cli.parsing import parse
 
 from .conftest import CLASSES, WORDS, results_in, text_rows, write_csv
 

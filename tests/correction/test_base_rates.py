@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from glc_hf.correction import base_rates
-from glc_hf.correction.base_rates import match_base_rates, project_to_simplex
+from glc_hf.correction import calibration as base_rates
+from glc_hf.correction.calibration import match_base_rates, project_to_simplex
 
 from .problems import random_matrix
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from glc_hf.correction.likelihood import IMPOSSIBLE_LABEL_LOSS
 from glc_hf.correction.loss import corrected_cross_entropy
-from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.matrix import CorruptionMatrix
 
 from .problems import random_batch, random_matrix, textbook
 

@@ -8,10 +8,9 @@ import torch
 import torch._dynamo.testing
 
 from glc_hf.correction import loss as loss_module
-from glc_hf.correction.likelihood import item_losses
+from glc_hf.correction.likelihood import item_losses, transposed
 from glc_hf.correction.loss import corrected_cross_entropy
-from glc_hf.correction.transposed import transposed
-from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.matrix import CorruptionMatrix
 
 from .problems import random_batch, random_matrix
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from glc_hf.correction.posterior import posterior_over_true_labels
-from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.correction.likelihood import posterior_over_true_labels
+from glc_hf.matrix import CorruptionMatrix
 
 from .problems import random_batch, random_matrix
 

@@ -21,8 +21,8 @@ from safetensors.torch import save_file
 
 from glc_hf import GLCTrainer, mark_trusted
 from glc_hf.methods.base import Stage
-from glc_hf.training.earlier import FinishedStage
-from glc_hf.training.weak import label_by_weak_classifier
+from glc_hf.training.stages import FinishedStage
+from glc_hf.training.weak_training import label_by_weak_classifier
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows, weights
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glc_hf.experiments.error_curve import STRENGTHS
+from glc_hf.experiments.curves import STRENGTHS
 
 
 def cell(**fields: Any) -> dict[str, Any]:

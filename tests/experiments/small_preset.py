@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 
-from glc_hf.experiments.preset import PreparedData, Preset
+from glc_hf.experiments.presets.base import PreparedData, Preset
 
 
 CLASSES = 3

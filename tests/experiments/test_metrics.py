@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from glc_hf import CorruptionMatrix
-from glc_hf.experiments.error_curve import STRENGTHS, area_under_error_curve
+from glc_hf.experiments.curves import STRENGTHS, area_under_error_curve
 from glc_hf.experiments.metrics import (
     ErrorCurveArea,
     ErrorRate,

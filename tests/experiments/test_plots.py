@@ -11,8 +11,7 @@ import pytest
 
 from glc_hf import CorruptionMatrix
 from glc_hf.experiments.curves import Setting, read_runs
-from glc_hf.experiments.matrix_plots import matrices_figure, plot_matrices
-from glc_hf.experiments.plots import _STYLES, error_curves_figure, plot_error_curves
+from glc_hf.experiments.plots import _STYLES, error_curves_figure, matrices_figure, plot_error_curves, plot_matrices
 from glc_hf.experiments.results import append_results
 from glc_hf.methods import available_methods
 from tests.experiments.made_up import cell, curve

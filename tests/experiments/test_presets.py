@@ -15,11 +15,10 @@ from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from PIL import Image as Picture
 
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.experiments.preset import PreparedData, Preset
 from glc_hf.experiments.presets import available_presets, get_preset
-from glc_hf.experiments.presets.cifar import SUPERCLASSES
+from glc_hf.experiments.presets.base import PreparedData, Preset
 from glc_hf.experiments.presets.clothing1m import LABEL_NAMES
-from glc_hf.experiments.presets.images import SmallImages
+from glc_hf.experiments.presets.images import SUPERCLASSES, SmallImages
 from tests.training.tiny import same_weights, weights
 
 

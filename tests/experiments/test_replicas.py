@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from glc_hf.experiments.cells import arguments, make_trainer, noisy_rows
-from glc_hf.experiments.replicas.curve import StackedCurve
+from glc_hf.experiments.jobs import arguments, make_trainer, noisy_rows
 from glc_hf.experiments.replicas.late_adam import LateAdam
-from glc_hf.experiments.replicas.losses import can_stack
-from glc_hf.experiments.replicas.networks import StackedPerceptron
+from glc_hf.experiments.replicas.stacked_curve import StackedCurve
+from glc_hf.experiments.replicas.stacked_networks import StackedPerceptron
+from glc_hf.experiments.replicas.stacked_training import can_stack
 from glc_hf.methods import available_methods, get_method
 from tests.experiments.small_preset import SmallImages, SmallPreset, SmallTexts, SmallTextsLate, SmallWindows
 

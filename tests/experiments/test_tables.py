@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from glc_hf.experiments.curves import Setting
-from glc_hf.experiments.paper import PAPER_METHODS
+from glc_hf.experiments.curves import PAPER_METHODS, Setting
 from glc_hf.experiments.results import append_results
-from glc_hf.experiments.table_formats import to_csv, to_markdown, to_terminal
-from glc_hf.experiments.tables import Entry, Table, make_tables
+from glc_hf.experiments.tables import Entry, Table, make_tables, to_csv, to_markdown, to_terminal
 from tests.experiments.made_up import cell, curve
 
 

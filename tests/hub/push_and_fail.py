@@ -16,7 +16,8 @@ from pathlib import Path
 import huggingface_hub.utils._http as client
 
 from glc_hf import CorruptionMatrix, GLCTrainer
-from glc_hf.hub import publishing, push
+from glc_hf.hub import push
+from glc_hf.hub import push as publishing
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-from glc_hf.cli import env
+from glc_hf.cli.commands import env
 from glc_hf.cli.main import main
 from glc_hf.hub.push import PushError, files_to_push
 from tests.cli.conftest import CLASSES, text_rows, tiny_bert, write_csv  # noqa: F401  (a fixture)

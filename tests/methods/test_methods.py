@@ -12,8 +12,7 @@ import torch.nn.functional as F
 
 from glc_hf import CorruptionMatrix, GLCConfig
 from glc_hf.methods import available_methods, get_method
-from glc_hf.methods.base import Batch, Stage
-from glc_hf.methods.between import Inferred
+from glc_hf.methods.base import Batch, Inferred, Stage
 from glc_hf.methods.distillation import precision_of_labels, precision_of_network, weight_of_given_label
 
 
@@ -89,7 +88,7 @@ def test_every_method_of_the_paper_is_registered():
 )
 def test_each_method_trains_on_its_rows(tmp_path, name, earlier, last):
     method = _method(name, tmp_path)
-    assert method.earlier_stages() == earlier
+    assert method.first_stages() == earlier
     assert method.last_stage() == last
 
 
@@ -100,14 +99,14 @@ def test_the_clothing1m_recipe_continues_from_stage_1(tmp_path):
 def test_glc_averages_the_softmax_of_trusted_rows_by_class(tmp_path):
     probs = [[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.5, 0.5]]
     method = _method("glc", tmp_path, 2)
-    method.between(FakeRun([probs], labels=[0, 0, 1, 1], trusted=[True, True, True, False]))
+    method.estimate(FakeRun([probs], labels=[0, 0, 1, 1], trusted=[True, True, True, False]))
     np.testing.assert_allclose(method.matrix.probs, [[0.8, 0.2], [0.2, 0.8]], atol=1e-7)
 
 
 def test_the_confusion_matrix_counts_first_choices_and_smooths(tmp_path):
     probs = [[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.9, 0.1]]
     method = _method("confusion_matrix", tmp_path, 2)
-    method.between(FakeRun([probs], labels=[0, 0, 1, 1], trusted=[True, True, True, False]))
+    method.estimate(FakeRun([probs], labels=[0, 0, 1, 1], trusted=[True, True, True, False]))
     np.testing.assert_allclose(method.matrix.probs, [[0.5, 0.5], [0.005, 0.995]], atol=1e-12)
 
 
@@ -121,8 +120,8 @@ def test_with_a_perfect_stage_1_glc_finds_the_matrix_and_the_confusion_matrix_is
     probs /= probs.sum(1, keepdims=True)
     run = FakeRun([probs], labels, trusted=np.ones(400))
     glc, confusion = _method("glc", tmp_path, 5), _method("confusion_matrix", tmp_path, 5)
-    glc.between(run)
-    confusion.between(run)
+    glc.estimate(run)
+    confusion.estimate(run)
     assert true_matrix.distance(glc.matrix) < 0.03
     assert true_matrix.distance(confusion.matrix) == pytest.approx(0.3, abs=0.01)
     assert np.diag(confusion.matrix.probs).max() < 0.01
@@ -132,7 +131,7 @@ def test_forward_takes_the_softmax_at_the_example_just_below_the_percentile(tmp_
     rng = np.random.default_rng(0)
     probs = rng.dirichlet(np.ones(3), size=200)
     method = _method("forward", tmp_path)
-    method.between(FakeRun([probs], labels=np.zeros(200, dtype=int), trusted=np.zeros(200)))
+    method.estimate(FakeRun([probs], labels=np.zeros(200, dtype=int), trusted=np.zeros(200)))
     for k in range(3):
         column = probs[:, k].copy()
         column[column >= np.percentile(column, 97, method="higher")] = 0
@@ -144,7 +143,7 @@ def test_forward_takes_the_plain_maximum_when_asked_and_for_many_classes(tmp_pat
     probs = rng.dirichlet(np.ones(100), size=300)
     for settings in ({}, {"anchor_percentile": 100.0}):
         method = _method("forward", tmp_path, 100, **settings)
-        method.between(FakeRun([probs], labels=np.zeros(300, dtype=int), trusted=np.zeros(300)))
+        method.estimate(FakeRun([probs], labels=np.zeros(300, dtype=int), trusted=np.zeros(300)))
         np.testing.assert_allclose(method.matrix.probs, probs[probs.argmax(0)], atol=1e-6)
 
 
@@ -167,7 +166,7 @@ def test_forward_corrects_every_row_and_forward_gold_leaves_trusted_ones(tmp_pat
 def test_distillation_mixes_the_given_label_with_the_soft_target_on_untrusted_rows(tmp_path):
     method = _method("distillation", tmp_path, distillation_lambda="0.25")
     soft = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
-    method.between(FakeRun([soft], labels=[1, 2], trusted=[False, False]))
+    method.estimate(FakeRun([soft], labels=[1, 2], trusted=[False, False]))
     assert method.weight == 0.25
     losses, logits, labels = _losses(method, [True, False])
     target = 0.25 * F.one_hot(labels[1], 3) + 0.75 * torch.tensor(soft[1])
@@ -197,7 +196,7 @@ def test_distillation_finds_lambda_from_both_networks(tmp_path):
     run = FakeRun([noisy, clean], labels, trusted=[True] * 8 + [False] * 2, held_out=[0, 1, 4, 5])
     for choice in ("auto", "paper_code"):
         method = _method("distillation", tmp_path, 2, distillation_lambda=choice)
-        method.between(run)
+        method.estimate(run)
         network = (1.0 + 2 / 3) / 2  # class 0 predicted once, right; class 1 three times, right twice
         labels_ = (0.4 * 0.5 / 0.5 + min(0.9999 * 0.5 / 0.5, 1)) / 2
         expected = labels_ / (labels_ + network)
@@ -208,8 +207,8 @@ def test_distillation_finds_lambda_from_both_networks(tmp_path):
 
 def test_paired_labels_are_counted_without_a_first_stage(tmp_path):
     method = _method("glc", tmp_path, 2, estimator="paired", noisy_label_column="crowd", smoothing=0.0)
-    assert method.earlier_stages() == []
-    method.between(FakeRun([], [0, 0, 0, 0, 1, 1, 1], [True] * 6 + [False], noisy=[0, 1, 1, 1, 1, 0, 1]))
+    assert method.first_stages() == []
+    method.estimate(FakeRun([], [0, 0, 0, 0, 1, 1, 1], [True] * 6 + [False], noisy=[0, 1, 1, 1, 1, 0, 1]))
     np.testing.assert_allclose(method.matrix.probs, [[0.25, 0.75], [0.5, 0.5]])
 
 
@@ -223,9 +222,9 @@ def test_calibration_undoes_overconfidence(tmp_path):
     sharp /= sharp.sum(1, keepdims=True)
     run = FakeRun([sharp], labels, trusted=np.arange(4000) < 2000, held_out=np.arange(2000, 4000))
     plain, calibrated = _method("glc", tmp_path, 2), _method("glc", tmp_path, 2, calibrate=True)
-    assert calibrated.earlier_stages()[0].held_out > 0
-    plain.between(run)
-    calibrated.between(run)
+    assert calibrated.first_stages()[0].held_out > 0
+    plain.estimate(run)
+    calibrated.estimate(run)
     true_matrix = CorruptionMatrix(honest)
     assert true_matrix.distance(plain.matrix) > 0.1
     assert true_matrix.distance(calibrated.matrix) < 0.02
@@ -236,8 +235,8 @@ def test_base_rates_pull_the_estimate_to_the_observed_frequencies(tmp_path):
     labels = [0] * 10 + [1] * 10 + [0] * 80 + [1] * 20
     run = FakeRun([probs], labels, trusted=[True] * 20 + [False] * 100)
     plain, matched = _method("glc", tmp_path, 2), _method("glc", tmp_path, 2, match_base_rates=True)
-    plain.between(run)
-    matched.between(run)
+    plain.estimate(run)
+    matched.estimate(run)
     b, target = np.array([0.5, 0.5]), np.array([0.8, 0.2])
     off = [np.abs(b @ m.matrix.probs - target).sum() for m in (plain, matched)]
     assert off[1] == pytest.approx(off[0] / 2, abs=1e-6)  # λ = ‖b‖² goes half the way

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from datasets import Dataset
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.methods.reweight import look_ahead_weights
-from glc_hf.methods.second_order import allow_second_derivatives
+from glc_hf.methods.reweight import allow_second_derivatives, look_ahead_weights
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
 

@@ -9,7 +9,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.methods import available_methods
-from glc_hf.training.weak import label_by_weak_classifier
+from glc_hf.training.weak_training import label_by_weak_classifier
 from tests.training.tiny import config, same_weights, token_bert, token_rows, weights
 
 
@@ -55,7 +55,7 @@ def test_soft_targets_of_tokens_reach_their_own_tokens(tmp_path):
     assert torch.allclose(targets[~torch.tensor(flags)].sum(-1), torch.tensor(1.0))
     collate = trainer.data_collator
     rows = [5, 17, 3]
-    from glc_hf.training.rows import ROW_KEY
+    from glc_hf.training.batches import ROW_KEY
 
     view = trainer.training_data.rows.view(np.array(rows), data.remove_columns(["clean_label"]), "trusted")
     batch = collate(view.__getitems__([0, 1, 2]))

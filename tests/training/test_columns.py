@@ -11,9 +11,8 @@ from datasets import Dataset, Features, Image, Value
 from transformers import DataCollatorForTokenClassification, default_data_collator
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.corruption.columns import Column
-from glc_hf.training.collator import FlagCollator
-from glc_hf.training.rows import ROW_KEY, FlaggedRows
+from glc_hf.labels.reading import Column
+from glc_hf.training.batches import ROW_KEY, FlagCollator, FlaggedRows
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, token_bert, token_rows, weights
 
 
@@ -102,7 +101,7 @@ def test_token_classification_with_flags_of_rows_or_tokens(tmp_path, level, monk
     data = mark_trusted(clean, fraction=0.3, level=level, label_column="labels")
     data = corrupt_labels(data, CorruptionMatrix.flip(3, 0.6), label_column="labels")
     counted = {"stage 1": 0, "stage 2": 0}
-    from glc_hf.training.corrected import CorrectedTrainer
+    from glc_hf.training.item_trainer import CorrectedTrainer
 
     original = CorrectedTrainer._with_masked_labels
 

@@ -110,7 +110,7 @@ def test_nan_logits_stop_the_run_naming_stage_and_step(tmp_path):
     model.forward = forward
     with pytest.raises(FloatingPointError, match=r"NaN at step 2 of stage 1 of 1"):
         trainer.train()
-    from glc_hf.training.runs import last_complete_checkpoint
+    from glc_hf.training.resume import last_complete_checkpoint
 
     assert last_complete_checkpoint(tmp_path, processes=1) == str(tmp_path / "checkpoint-2")
 

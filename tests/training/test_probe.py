@@ -13,8 +13,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.training.compare import compare_methods
-from glc_hf.training.features import MappedRows, read_features, write_features
-from glc_hf.training.probe import ProbeTrainer
+from glc_hf.training.probe import MappedRows, ProbeTrainer, read_features, write_features
 from tests.training.test_models import pixels
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, token_bert, token_rows, weights
 
@@ -191,7 +190,7 @@ def test_a_file_that_was_cut_short_is_never_seen(tmp_path):
 
 
 def test_more_than_fits_in_memory_is_mapped(tmp_path, monkeypatch):
-    from glc_hf.training import features
+    from glc_hf.training import probe as features
 
     monkeypatch.setattr(features, "_ROWS_A_BATCH", 10)
     monkeypatch.setattr(features, "_NUMBERS_IN_MEMORY", 50)
@@ -280,7 +279,7 @@ def test_a_run_goes_on_from_its_probe(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("glc_hf.training.earlier.EarlierStages._estimate", die)
+        patch.setattr("glc_hf.training.stages.FirstStages._estimate", die)
         with pytest.raises(KeyboardInterrupt):
             make(tmp_path / "cut", **settings).train()
     trained = []

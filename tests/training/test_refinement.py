@@ -11,7 +11,7 @@ import torch
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
-from glc_hf.methods.refinement import refinement_steps
+from glc_hf.methods.glc import refinement_steps
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, token_bert, token_rows, weights
 
 
@@ -107,7 +107,7 @@ def test_a_run_stopped_around_a_refinement_ends_the_same(tmp_path: Path, step: i
 
 
 def test_it_looks_at_a_sample_of_many_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from glc_hf.methods import refinement
+    from glc_hf.methods import glc as refinement
 
     seen: list[int] = []
     found = refinement.most_likely_matrix
@@ -130,7 +130,7 @@ def test_it_looks_at_a_sample_of_many_items(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_untrusted_tokens_count_and_trusted_ones_don_t(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from glc_hf.methods import refinement
+    from glc_hf.methods import glc as refinement
 
     seen: list[int] = []
     found = refinement.most_likely_matrix

@@ -9,9 +9,9 @@ import pytest
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
-from glc_hf.training.checkpoints import CheckpointedTrainer
 from glc_hf.training.compare import compare_methods
-from glc_hf.training.earlier import EarlierStages
+from glc_hf.training.resume import CheckpointedTrainer
+from glc_hf.training.stages import FirstStages
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, weights
 
 
@@ -122,7 +122,7 @@ def test_another_run_s_checkpoint_is_refused_with_what_differs(tmp_path, change,
 def test_nothing_but_the_estimate_is_left_beside_the_checkpoints_of_a_finished_run(tmp_path):
     _trainer(tmp_path).train()
     assert sorted(file.name for file in (tmp_path / "_run_state").iterdir()) == [
-        "between.json",
+        "estimate.json",
         "corruption_matrix.json",
         "glc_run.json",
     ]
@@ -195,7 +195,7 @@ def test_a_finished_run_makes_no_step_more_when_it_is_resumed(tmp_path, undistur
 
 def test_a_stage_that_was_complete_is_not_trained_again_and_keeps_its_logs(tmp_path, undisturbed, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(EarlierStages, "_estimate", _crash)
+        patch.setattr(FirstStages, "_estimate", _crash)
         with pytest.raises(Crash):
             _trainer(tmp_path).train()
     shutil.rmtree(tmp_path / "stage1")
@@ -294,7 +294,7 @@ def test_a_run_in_half_precision_killed_before_its_estimate_ends_the_same(tmp_pa
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(EarlierStages, "_estimate", crash)
+        patch.setattr(FirstStages, "_estimate", crash)
         with pytest.raises(Crash):
             _trainer(tmp_path / "cut", bf16=True).train()
     trainer = _trainer(tmp_path / "cut", bf16=True)

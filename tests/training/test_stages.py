@@ -7,8 +7,8 @@ import torch
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels
-from glc_hf.training.corrected import CorrectedTrainer
-from glc_hf.training.rows import ROW_KEY
+from glc_hf.training.batches import ROW_KEY
+from glc_hf.training.item_trainer import CorrectedTrainer
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, weights
 
 

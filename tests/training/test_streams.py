@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 
 from glc_hf import CorruptionMatrix, GLCTrainer
-from glc_hf.training.corrected import CorrectedTrainer
+from glc_hf.training.item_trainer import CorrectedTrainer
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, token_bert, weights
 
 

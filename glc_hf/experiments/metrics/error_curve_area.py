@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import datasets
 import evaluate
 
-from glc_hf.experiments.error_curve import STRENGTHS, area_under_error_curve
+from glc_hf.experiments.curves import STRENGTHS, area_under_error_curve
 
 
 _DESCRIPTION = "The area under the curve of percent errors over strengths of label noise, by the trapezoid rule."

@@ -6,7 +6,7 @@ from __future__ import annotations
 import datasets
 import evaluate
 
-from glc_hf.corruption.matrix import CorruptionMatrix
+from glc_hf.matrix import CorruptionMatrix
 
 
 _DESCRIPTION = (

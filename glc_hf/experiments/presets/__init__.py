@@ -10,11 +10,11 @@ from inspect import Parameter, signature
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from glc_hf.named_class import named_class
+from glc_hf.registry import named_class
 
 
 if TYPE_CHECKING:
-    from glc_hf.experiments.preset import Preset
+    from glc_hf.experiments.presets.base import Preset
 
 _KINDS: dict[str, Callable[[str], Any]] = {
     "bool": {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.__getitem__,
@@ -31,7 +31,7 @@ def _import_all() -> None:
 
 def available_presets() -> list[str]:
     """The names that [`get_preset`] takes."""
-    from glc_hf.experiments.preset import registered
+    from glc_hf.experiments.presets.base import registered
 
     _import_all()
     return sorted(registered())
@@ -56,7 +56,7 @@ def get_preset(name: str, **options: Any) -> Preset:
 
 def preset_class(name: str) -> type[Preset]:
     """The class behind a name that [`get_preset`] takes."""
-    from glc_hf.experiments.preset import registered
+    from glc_hf.experiments.presets.base import registered
 
     _import_all()
     if ":" in name:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 
-from glc_hf.experiments.preset import PreparedData, Preset, register
+from glc_hf.experiments.presets.base import PreparedData, Preset, register
 
 
 LABEL_NAMES = [

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from datasets import Dataset, Features, List, Value
 
-from glc_hf.corruption.column_checks import IGNORED_LABEL
-from glc_hf.experiments.preset import PreparedData, Preset, label_names, register
+from glc_hf.experiments.presets.base import PreparedData, Preset, label_names, register
+from glc_hf.labels.reading import IGNORED_LABEL
 
 
 _VECTORS = "ark-tweets/glove.6B.50d.tweets.txt.gz"

@@ -1,0 +1,243 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Where weak labels come from: logits at hand, or a model that is run over the rows."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glc_hf.labels.row_index import CHUNK_SIZE, Chunk
+from glc_hf.noise.sampling import check_seed, sample_from_logits
+
+
+if TYPE_CHECKING:
+    import torch
+
+
+# Numbers of one chunk's logits, in float64: 32 MB.
+_MAX_NUMBERS = 2**22
+# Never given to the model, which would compute a loss from them.
+_LABEL_ARGUMENTS = {"labels", "label", "label_ids"}
+
+
+class _LogitsNoise:
+    """Draws from softmax(logits / temperature); where the logits come from is for subclasses to say."""
+
+    num_labels: int | None = None
+    source = "the weak classifier"
+
+    def __init__(self, temperature: float, seed: int) -> None:
+        if not (0.0 < temperature < np.inf):
+            raise ValueError(f"temperature must be a number above 0, got {temperature!r}.")
+        self._temperature = float(temperature)
+        self._seed = check_seed(seed)
+
+    def begin(self, num_rows: int, num_values: int, in_lists: bool) -> None:
+        """See [`~glc_hf.noise.sampling.Noise`]."""
+
+    def draw(
+        self,
+        prepared: np.ndarray,
+        labels: np.ndarray,
+        index: np.ndarray,
+        position: np.ndarray | None,
+        wanted: np.ndarray,
+        name: Callable[[int], str],
+    ) -> np.ndarray:
+        """See [`~glc_hf.noise.sampling.Noise`]."""
+        logits = prepared
+        bad = wanted & ~((logits < np.inf).all(axis=1) & (logits > -np.inf).any(axis=1))
+        if bad.any():
+            first = int(np.argmax(bad))
+            values = np.array2string(logits[first], threshold=8, edgeitems=3, precision=4)
+            raise ValueError(f"the logits of {name(first)} are no scores: {values} (NaN, infinite, or all -inf).")
+        usable = np.where(wanted[:, None], logits, 0.0)
+        return sample_from_logits(usable, self._temperature, self._seed, index, position)
+
+
+class GivenLogits(_LogitsNoise):
+    """
+    Weak labels from logits at hand.
+
+    Args:
+        logits: `(rows, K)`; for lists of labels `(all tokens, K)`, or a sequence with a `(tokens, K)` array for each
+            row. numpy, torch or lists.
+        temperature (`float`), seed (`int`): As in `weak_labels`.
+    """
+
+    rows_only = False
+
+    def __init__(self, logits: Any, temperature: float, seed: int) -> None:
+        super().__init__(temperature, seed)
+        self._given: np.ndarray | list[np.ndarray] = _arrays(logits)
+        first = self._given if isinstance(self._given, np.ndarray) else self._given[0]
+        self.num_labels = _check_head(first.shape[-1], "the given logits")
+        self.source = "logits=" + ("…" if isinstance(self._given, np.ndarray) else "[…]")
+        self.chunk_size = max(1, min(CHUNK_SIZE, _MAX_NUMBERS // self.num_labels))
+
+    def begin(self, num_rows: int, num_values: int, in_lists: bool) -> None:
+        """See [`~glc_hf.noise.sampling.Noise`]."""
+        if isinstance(self._given, np.ndarray):
+            expected, what = num_values, "tokens" if in_lists else "rows"
+        else:
+            expected, what = num_rows, "rows"
+            if not in_lists:
+                raise ValueError("logits= has one array for each row, but a row has one label: give (rows, K) logits.")
+        if len(self._given) != expected:
+            raise ValueError(f"logits= is for {len(self._given)} {what}, the dataset has {expected} {what}.")
+
+    def prepare(self, chunk: Chunk, examples: Callable[[slice], list[dict[str, Any]]]) -> np.ndarray:
+        """See [`~glc_hf.noise.sampling.Noise`]."""
+        if isinstance(self._given, np.ndarray):
+            return self._given[chunk.span]
+        rows = self._given[chunk.start : chunk.stop]
+        for row, (logits, length) in enumerate(zip(rows, chunk.lengths, strict=True)):
+            if logits.shape != (length, self.num_labels):
+                raise ValueError(
+                    f"logits= has shape {logits.shape} for row {chunk.start + row}, which has {length} labels of "
+                    f"{self.num_labels} classes: ({length}, {self.num_labels}) is needed."
+                )
+        return np.concatenate(rows) if rows else np.empty((0, self.num_labels))
+
+
+class ModelLogits(_LogitsNoise):
+    """
+    Weak labels from a model, run batch by batch on its own device, in evaluation mode and without gradients.
+
+    Args:
+        model (`torch.nn.Module`): Its output has `logits`: (rows, K), or (rows, tokens, K) for lists of labels.
+        data_collator (`Callable`, *optional*): Makes a batch of a list of examples;
+            `transformers.default_data_collator` by default.
+        batch_size (`int`): Rows a batch.
+        hidden (`Sequence[str]`): Columns that are never inputs: labels, flags, indices.
+        temperature (`float`), seed (`int`): As in `weak_labels`.
+    """
+
+    rows_only = True
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        data_collator: Callable[[list[dict[str, Any]]], dict[str, Any]] | None,
+        batch_size: int,
+        hidden: Sequence[str],
+        temperature: float,
+        seed: int,
+    ) -> None:
+        super().__init__(temperature, seed)
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size!r}.")
+        if not callable(getattr(model, "forward", None)):
+            raise TypeError(f"model must be a torch module, got {type(model).__name__}.")
+        self.chunk_size = batch_size
+        self._model = model
+        self._collator = data_collator
+        self._hidden = set(hidden) | _LABEL_ARGUMENTS
+        parameters = inspect.signature(model.forward).parameters.values()
+        self._accepted = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        self._accepts_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModelLogits:
+        return self  # `concatenate_datasets` copies streams deeply; the model's weights need no copy
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """Which columns to read: those that forward takes, or all possible ones if the collator makes its inputs."""
+        possible = [name for name in names if name not in self._hidden]
+        return [name for name in possible if name in self._accepted] or possible
+
+    def prepare(self, chunk: Chunk, examples: Callable[[slice], list[dict[str, Any]]]) -> np.ndarray:
+        """See [`~glc_hf.noise.sampling.Noise`]."""
+        logits, mask = self._forward(examples(slice(chunk.start, chunk.stop)))
+        expected = 2 if chunk.lengths is None else 3
+        if logits.ndim != expected or len(logits) != chunk.stop - chunk.start:
+            wanted = "(rows, classes)" if expected == 2 else "(rows, tokens, classes)"
+            raise ValueError(f"the model's logits have shape {logits.shape}; these labels need {wanted}.")
+        self.num_labels = _check_head(logits.shape[-1], "the model")
+        return logits if chunk.lengths is None else _unpadded(logits, mask, chunk)
+
+    def _forward(self, examples: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray | None]:
+        import torch
+        from transformers import default_data_collator
+
+        collate = self._collator or default_data_collator
+        batch = collate([{k: v for k, v in row.items() if k not in self._hidden} for row in examples])
+        device = next((parameter.device for parameter in self._model.parameters()), torch.device("cpu"))
+        inputs = {
+            name: value.to(device) if hasattr(value, "to") else value
+            for name, value in batch.items()
+            if name not in self._hidden and (name in self._accepted or self._accepts_any)
+        }
+        # One thread at a time: another would put the model back into training mode under way.
+        with self._lock, _evaluating(self._model), torch.no_grad():
+            output = self._model(**inputs)
+        logits = getattr(output, "logits", None)
+        if logits is None and isinstance(output, dict):
+            logits = output.get("logits")
+        if logits is None:
+            raise ValueError(f"{type(self._model).__name__} gives {type(output).__name__}, which has no `logits`.")
+        mask = batch.get("attention_mask")
+        return logits.float().cpu().numpy(), None if mask is None else np.asarray(mask).astype(bool)
+
+
+def _unpadded(logits: np.ndarray, mask: np.ndarray | None, chunk: Chunk) -> np.ndarray:
+    """The logits of each row's own tokens, whichever side the padding is on."""
+    parts = []
+    for row, length in enumerate(chunk.lengths):
+        tokens = np.arange(logits.shape[1])
+        if mask is not None and mask[row].sum() == length:
+            tokens = np.flatnonzero(mask[row])
+        if len(tokens) < length:
+            raise ValueError(
+                f"row {chunk.start + row} has {length} labels, but the model gives logits for {len(tokens)} tokens."
+            )
+        parts.append(logits[row, tokens[:length]])
+    return np.concatenate(parts) if parts else np.empty((0, logits.shape[-1]))
+
+
+def _check_head(num_labels: int, source: str) -> int:
+    if num_labels < 2:
+        raise ValueError(
+            f"{source} has {num_labels} logit for each label; weak labels need one for each of K ≥ 2 classes."
+        )
+    return int(num_labels)
+
+
+def _arrays(logits: Any) -> np.ndarray | list[np.ndarray]:
+    if hasattr(logits, "detach"):
+        logits = logits.detach().float().cpu().numpy()
+    if isinstance(logits, (list, tuple)) and logits and np.ndim(_array(logits[0])) == 2:
+        return [_array(row) for row in logits]
+    array = np.asarray([_array(row) for row in logits]) if isinstance(logits, (list, tuple)) else np.asarray(logits)
+    if array.ndim == 3:
+        return list(array)
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise ValueError(f"logits= must be numbers of shape (rows, K), got shape {array.shape} of {array.dtype}.")
+    return array
+
+
+def _array(row: Any) -> np.ndarray:
+    return row.detach().float().cpu().numpy() if hasattr(row, "detach") else np.asarray(row)
+
+
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards each module's own mode again: parts may have been frozen by the user."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -1,0 +1,103 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Labels of a weak classifier, end to end: train one for a little while on clean labels, and let it label."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from transformers.utils import logging
+
+from glc_hf.labels.reading import IGNORED_LABEL, read_integers
+from glc_hf.noise.corrupt import weak_labels
+from glc_hf.training.config import GLCConfig
+from glc_hf.training.inference import infer, sum_over_processes
+from glc_hf.training.trainer import GLCTrainer
+
+
+logger = logging.get_logger(__name__)
+
+
+def label_by_weak_classifier(
+    dataset: datasets.Dataset,
+    model: torch.nn.Module,
+    args: GLCConfig,
+    num_train_epochs: float = 10.0,
+    temperature: float = 5.0,
+    label_column: str = "label",
+    data_collator: Callable | None = None,
+    clean_column: str = "clean_label",
+    make_trainer: Callable[[torch.nn.Module, GLCConfig, datasets.Dataset], GLCTrainer] | None = None,
+) -> tuple[datasets.Dataset, float]:
+    """
+    Replaces the labels of untrusted rows by those of a weak classifier, as the paper's third kind of noise does.
+
+    A copy of `model` is trained on the clean labels of all rows for `num_train_epochs`; each untrusted label is then
+    drawn from softmax(logits / temperature), once and for all.
+
+    Args:
+        dataset (`datasets.Dataset`): Clean labels, the flag column, and what the model takes.
+        model (`torch.nn.Module`): The weak network before its training; left as it is.
+        args ([`GLCConfig`]): Batch size, learning rate, seed and so on.
+        num_train_epochs (`float`, *optional*, defaults to 10): The weaker, the noisier.
+        temperature (`float`, *optional*, defaults to 5): The paper's.
+        label_column (`str`, *optional*, defaults to `"label"`): The labels.
+        data_collator (`Callable`, *optional*): As for `Trainer`.
+        clean_column (`str`, *optional*, defaults to `"clean_label"`): Keeps the labels as they were.
+        make_trainer (`Callable`, *optional*): Makes the weak network's trainer from the network, its settings and the
+            rows, where it needs an optimizer of its own; by default a plain [`GLCTrainer`].
+
+    Returns:
+        `(Dataset, float)`: The rows with noisy labels, and the accuracy of the labels drawn for untrusted rows (1.0
+        would be no noise).
+    """
+    settings = copy.copy(args)
+    settings.method, settings.num_train_epochs, settings.max_steps = "no_correction", num_train_epochs, -1
+    settings.output_dir = os.path.join(args.output_dir, "weak_classifier")
+    settings.save_strategy, settings.eval_strategy, settings.load_best_model_at_end = "no", "no", False
+    settings.push_to_hub, settings.label_column, settings.label_names = False, label_column, None
+    settings.trusted_eval_fraction = 0.0  # every row gets logits
+    if make_trainer is None:
+        trainer = GLCTrainer(copy.deepcopy(model), settings, train_dataset=dataset, data_collator=data_collator)
+    else:
+        trainer = make_trainer(copy.deepcopy(model), settings, dataset)
+    trainer.train()
+    logits = torch.zeros(len(trainer.training_data.item_labels("all")), trainer.num_labels)
+    view = trainer.training_data.for_inference(trainer, "all", "all")
+    for batch in infer(trainer, view, "all"):
+        logits[batch.items] = batch.logits
+    logits = sum_over_processes(trainer.accelerator, logits)
+    noisy = weak_labels(
+        dataset,
+        logits=_by_token(logits.numpy(), dataset, label_column),
+        temperature=temperature,
+        seed=args.seed,
+        label_column=label_column,
+        trusted_column=args.trusted_column,
+        clean_column=clean_column,
+    )
+    accuracy = _accuracy_of_labels(noisy, label_column, clean_column, args.trusted_column)
+    logger.info(f"The weak classifier's labels are right in {accuracy:.1%} of the untrusted rows.")
+    return noisy, accuracy
+
+
+def _by_token(logits: np.ndarray, dataset: Any, label_column: str) -> Any:
+    """Logits for every token of a list column: those of -100, which nobody draws from, are zero."""
+    labels = read_integers(dataset, label_column)
+    if labels.offsets is None:
+        return logits
+    every = np.zeros((len(labels.values), logits.shape[1]), dtype=logits.dtype)
+    every[labels.values != IGNORED_LABEL] = logits
+    return every
+
+
+def _accuracy_of_labels(dataset: Any, label_column: str, clean_column: str, trusted_column: str) -> float:
+    from glc_hf.training.training_data import LabelledRows
+
+    rows = LabelledRows(dataset, label_column, trusted_column, None, "weak_labels")
+    return float((rows.item_labels("untrusted") == rows.item_labels("untrusted", clean_column)).mean())

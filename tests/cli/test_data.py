@@ -1,0 +1,247 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Rows loaded from files: which are trusted, which are held out, which are made noisy, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict
+
+from glc_hf import CorruptionMatrix
+from glc_hf.cli.data import Rows, count_changed_labels, load_rows
+from glc_hf.cli.parsing import parse
+
+from .conftest import text_rows, write_csv
+
+
+def load(path: Path | str, *words: Any) -> Rows:
+    """The rows of a run on these data; the model is named but not loaded here."""
+    return load_rows(parse(["--dataset", str(path), "--model", "some/model", *map(str, words)]))
+
+
+def flagged(number: int, every: int) -> list[dict[str, Any]]:
+    """Rows with a flag, true for one row in so many."""
+    return [{**row, "trusted": place % every == 0} for place, row in enumerate(text_rows(number))]
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> Path:
+    """A CSV file of 120 rows without flags."""
+    return write_csv(tmp_path / "clean.csv", text_rows(120))
+
+
+def test_simulated_noise_spares_trusted_and_held_out_rows(clean: Path) -> None:
+    rows = load(clean, "--noise", "flip", "--noise-strength", "1", "--trusted-fraction", "0.25")
+    assert (len(rows.train), len(rows.evaluation)) == (108, 12)
+    trusted, labels, was = (np.array(rows.train[name][:]) for name in ("trusted", "label", "clean_label"))
+    assert trusted.sum() == 27
+    assert (labels[trusted] == was[trusted]).all()
+    assert (labels[~trusted] != was[~trusted]).all()
+    assert count_changed_labels(rows) == 81
+    told = {row["text"]: row["label"] for row in text_rows(120)}
+    names = rows.label_names
+    assert all(told[row["text"]] == names[row["label"]] for row in rows.evaluation)
+
+
+def test_the_seed_decides_what_is_drawn_about_the_rows(clean: Path) -> None:
+    words = ("--noise", "uniform", "--trusted-count", "10")
+    drawn = [load(clean, *words, "--seed", seed).train.to_dict() for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0]["trusted"] != drawn[2]["trusted"]
+
+
+def test_without_an_evaluation_split_real_noise_is_judged_by_held_out_trusted_rows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_csv(tmp_path / "real.csv", flagged(100, every=4))
+    with caplog.at_level("INFO", logger="glc_hf"):
+        rows = load(path)
+    assert (len(rows.evaluation), len(rows.train)) == (5, 95)
+    assert all(rows.evaluation["trusted"])
+    assert sum(rows.train["trusted"]) == 20
+    assert "clean_label" not in rows.train.column_names
+    assert "5 of 25 trusted rows are held out" in caplog.text
+
+
+def test_too_few_trusted_rows_are_all_trained_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = load(write_csv(tmp_path / "real.csv", flagged(12, every=4)))
+    assert rows.evaluation is None
+    assert sum(rows.train["trusted"]) == 3
+    assert "no accuracy is reported" in caplog.text
+
+
+@pytest.mark.parametrize("flags", [("yes", "no"), ("1", "0"), ("True", "False")])
+def test_flags_in_csv_files_may_be_words_or_numbers(tmp_path: Path, flags: tuple[str, str]) -> None:
+    rows = [{**row, "trusted": flags[0] if row["trusted"] else flags[1]} for row in flagged(20, every=2)]
+    loaded = load(write_csv(tmp_path / "real.csv", rows))
+    assert sum(loaded.train["trusted"]) + len(loaded.evaluation) == 10
+
+
+def test_a_second_file_holds_the_trusted_rows(tmp_path: Path) -> None:
+    noisy = write_csv(tmp_path / "noisy.csv", text_rows(30, classes=("animal", "food")))
+    good = tmp_path / "good.parquet"
+    Dataset.from_list(text_rows(12)).to_parquet(good)
+    rows = load(noisy, "--trusted-dataset", good)
+    assert rows.label_names == ["animal", "food", "tool"]  # the noisy file has no tool
+    assert (len(rows.train), sum(rows.train["trusted"]), len(rows.evaluation)) == (40, 10, 2)
+    told = {row["text"]: row["label"] for row in text_rows(30)}
+    assert all(told[row["text"]] == rows.label_names[row["label"]] for row in rows.train if row["text"] in told)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "json", "jsonl", "parquet"])
+def test_one_file_of_any_kind_is_read(tmp_path: Path, suffix: str) -> None:
+    data, path = Dataset.from_list(flagged(20, every=2)), tmp_path / f"data.{suffix}"
+    if suffix == "parquet":
+        data.to_parquet(path)
+    elif suffix in ("csv", "tsv"):
+        data.to_csv(path, sep="\t" if suffix == "tsv" else ",")
+    elif suffix == "json":
+        path.write_text(json.dumps(data.to_list()), encoding="utf-8")
+    else:
+        data.to_json(path)
+    rows = load(path)
+    assert len(rows.train) + len(rows.evaluation) == 20
+    assert rows.label_names == ["animal", "food", "tool"]
+
+
+def test_a_folder_gives_its_own_evaluation_split(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", text_rows(30))
+    write_csv(tmp_path / "test.csv", text_rows(9, seed=1))
+    rows = load(tmp_path, "--noise", "uniform")
+    assert (len(rows.train), len(rows.evaluation)) == (30, 9)
+
+
+def test_a_test_split_without_labels_is_passed_over(tmp_path: Path) -> None:
+    train, hidden = Dataset.from_list(text_rows(30)), Dataset.from_list(text_rows(9))
+    train = train.class_encode_column("label")
+    hidden = hidden.remove_columns("label").add_column("label", [-1] * 9, feature=train.features["label"])
+    splits = DatasetDict({"train": train, "test": hidden, "validation": train.select(range(6))})
+    splits.save_to_disk(tmp_path)
+    assert len(load(tmp_path, "--noise", "uniform").evaluation) == 6
+
+
+def test_fewer_rows_are_drawn_over_the_whole_split(tmp_path: Path) -> None:
+    ordered = sorted(text_rows(90), key=lambda row: row["label"])
+    rows = load(write_csv(tmp_path / "a.csv", ordered), "--noise", "uniform", "--max-train-samples", "30")
+    assert len(rows.train) + len(rows.evaluation) == 30
+    assert len(set(rows.train["clean_label"])) == 3
+
+
+def test_hierarchical_noise_takes_groups_from_a_column_or_a_list(tmp_path: Path) -> None:
+    group = {"animal": "alive", "food": "thing", "tool": "thing"}
+    path = write_csv(tmp_path / "a.csv", [{**row, "kind": group[row["label"]]} for row in text_rows(60)])
+    words = ("--noise", "hierarchical", "--noise-strength", "0.5", "--noise-groups")
+    expected = [[1, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]]
+    for groups in ("kind", "[[0], [1, 2]]", '["a", "b", "b"]'):
+        assert load(path, *words, groups).true_matrix.probs.tolist() == expected
+
+
+def test_noise_may_come_from_a_file(clean: Path, tmp_path: Path) -> None:
+    matrix = CorruptionMatrix([[0, 1, 0], [0, 1, 0], [0, 0, 1]])
+    matrix.save_pretrained(tmp_path)
+    rows = load(clean, "--noise", tmp_path / "corruption_matrix.json")
+    trusted, labels, was = (np.array(rows.train[name][:]) for name in ("trusted", "label", "clean_label"))
+    assert set(labels[~trusted & (was == 0)]) == {1}
+
+
+def test_noise_goes_by_the_index_column(tmp_path: Path) -> None:
+    rows = [{**row, "number": 7 * place} for place, row in enumerate(text_rows(60))]
+    words = ("--noise", "uniform", "--index-column", "number", "--eval-split", "train")
+    one = load(write_csv(tmp_path / "a.csv", rows), *words).train
+    other = load(write_csv(tmp_path / "b.csv", rows[::-1]), *words).train
+    assert {row["number"]: (row["label"], row["trusted"]) for row in one} == {
+        row["number"]: (row["label"], row["trusted"]) for row in other
+    }
+
+
+def test_trusted_tokens_judge_token_labels(tmp_path: Path) -> None:
+    rows = [{"tokens": ["the", "cat", "was"], "tags": ["D", "N", "V"], "trusted": [True, False, True]}] * 10
+    path = tmp_path / "a.parquet"
+    Dataset.from_list(rows).to_parquet(path)
+    loaded = load(path)
+    assert loaded.evaluation["tags"][:] == [[0, -100, 2]] * 2
+    assert loaded.train["tags"][:] == [[0, 1, 2]] * 8
+
+
+def test_methods_that_need_no_trusted_rows_get_along_without(clean: Path) -> None:
+    rows = load(clean, "--method", "no_correction")
+    assert "trusted" not in rows.train.column_names
+    assert (len(rows.train), len(rows.evaluation)) == (108, 12)
+
+
+# ---------------------------------------------------------------------- what is refused
+FLAGGED = "flagged.csv"
+CLEAN = "clean.csv"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--dataset", CLEAN], ["--trusted-column", "--trusted-dataset", "--noise", "text, label"]),
+        (["--dataset", CLEAN, "--trusted-column", "gold"], ["'gold'", "text, label"]),
+        (["--dataset", CLEAN, "--trusted-fraction", "0.1"], ["--noise", "noisy already"]),
+        (["--dataset", FLAGGED, "--noise", "flip", "--trusted-count", "3"], ["leave them out"]),
+        (["--dataset", FLAGGED, "--trusted-dataset", CLEAN], ["'trusted'", "--trusted-dataset"]),
+        (["--dataset", CLEAN, "--noise", "flip", "--train-split", "dev"], ["'dev'", "train"]),
+        (["--dataset", CLEAN, "--noise", "flip", "--eval-split", "dev"], ["'dev'", "train"]),
+        (["--dataset", CLEAN, "--noise", "flip", "--text-column", "words"], ["'words'", "text, label"]),
+        (["--dataset", CLEAN, "--noise", "flip", "--index-column", "id"], ["'id'", "text, label"]),
+        (["--dataset", CLEAN, "--trusted-dataset", "other.csv"], ["the trusted dataset", "'text'", "sentence, label"]),
+        (["--dataset", CLEAN, "--noise", "hierarchical", "--noise-groups", "kinds"], ["'kinds'", "text, label"]),
+        (["--dataset", CLEAN, "--noise", "hierarchical", "--noise-groups", "[[0, 1]]"], ["2 classes", "have 3"]),
+        (["--dataset", CLEAN, "--noise", "two.json"], ["two.json", "2 classes", "have 3"]),
+        (["--dataset", CLEAN, "--noise", "broken.json"], ["--noise", "broken.json"]),
+        (["--dataset", CLEAN, "--noise", "flip", "--task", "token", "--tokens-column", "text"], ["'label'", "token"]),
+        (["--dataset", "badflag.csv"], ["'trusted'", "row 1", "'maybe'"]),
+        (["--dataset", "float.csv", "--noise", "flip"], ["'label'", "row 0", "0.5"]),
+        (
+            ["--dataset", ".", "--noise", "flip", "--output-dir", "runs/model"],
+            ["runs/model", "choose a place outside"],
+        ),
+        (["--dataset", "notes.txt"], ["notes.txt", ".parquet"]),
+        (["--dataset", "ragged.csv"], ["ragged.csv"]),
+        (["--dataset", "./nothing.csv"], ["no file or folder", "nothing.csv"]),
+        (["--dataset", "nobody/nothing"], ["'nobody/nothing'", "can't be reached", "--dataset ./data.csv"]),
+        (["--dataset", CLEAN, "--trusted-dataset", "./gone.csv"], ["--trusted-dataset", "gone.csv"]),
+        (["--dataset", FLAGGED, "--model", "nobody/nothing"], ["'nobody/nothing'", "--model ./my-model"]),
+        (["--dataset", FLAGGED, "--model", "timm/resnet18"], ["timm", "images"]),
+        (["--dataset", FLAGGED, "--corruption-matrix", "nobody/none"], ["nobody/none"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_data_gets_one_line_that_names_the_thing_and_the_fix(
+    glc_hf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_csv(tmp_path / CLEAN, text_rows(30))
+    write_csv(tmp_path / FLAGGED, flagged(30, every=3))
+    write_csv(tmp_path / "other.csv", [{"sentence": row["text"], "label": row["label"]} for row in text_rows(6)])
+    flags = zip(text_rows(2), ["yes", "maybe"], strict=True)
+    write_csv(tmp_path / "badflag.csv", [{**row, "trusted": flag} for row, flag in flags])
+    write_csv(tmp_path / "float.csv", [{"text": "a", "label": 0.5}, {"text": "b", "label": 1}])
+    (tmp_path / "notes.txt").write_text("a", encoding="utf-8")
+    (tmp_path / "ragged.csv").write_text('text,label\n"a,b\n', encoding="utf-8")
+    CorruptionMatrix.identity(2).save_pretrained(tmp_path)
+    (tmp_path / "corruption_matrix.json").rename(tmp_path / "two.json")
+    (tmp_path / "broken.json").write_text('{"probs": [[0.5, 0.2], [0, 1]]}', encoding="utf-8")
+    model = [] if "--model" in words else ["--model", "some/model"]
+    outcome = glc_hf("train", *words, *model)
+    assert outcome.code == 2, outcome.err
+    for part in told:
+        assert part in outcome.complaint
+
+
+def test_a_class_of_two_groups_is_refused(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", [{**row, "kind": place % 2} for place, row in enumerate(text_rows(12))])
+    with pytest.raises(ValueError, match="class 0 has rows in 2 groups"):
+        load(path, "--noise", "hierarchical", "--noise-groups", "kind")
+
+
+def test_classes_of_the_dataset_stay_in_their_order(tmp_path: Path) -> None:
+    data = Dataset.from_list(flagged(20, every=2)).cast_column("label", ClassLabel(names=["tool", "food", "animal"]))
+    data.to_parquet(tmp_path / "a.parquet")
+    assert load(tmp_path / "a.parquet").label_names == ["tool", "food", "animal"]

@@ -1,0 +1,140 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Options from the command line and from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from glc_hf.cli.digits import DIGITS_SETTINGS
+from glc_hf.cli.parsing import parse
+
+
+OWN = ["--dataset", "some/data", "--model", "some/model"]
+
+
+def test_dashes_and_underscores_mean_the_same(tmp_path: Path) -> None:
+    one = parse([*OWN, "--noise-strength", "0.3", "--noise", "flip", "--learning-rate", "1e-3", "--trusted-share=0.2"])
+    other = parse(
+        [*OWN, "--noise_strength", "0.3", "--noise", "flip", "--learning_rate=1e-3", "--trusted_share", "0.2"]
+    )
+    for options in (one, other):
+        assert options.noise.noise_strength == 0.3
+        assert (options.config.learning_rate, options.config.trusted_share) == (1e-3, 0.2)
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path, suffix: str) -> None:
+    content = {"dataset": "some/data", "model": "some/model", "max-length": 64, "seed": 7, "stratify": True}
+    path = tmp_path / f"config.{suffix}"
+    if suffix == "json":
+        path.write_text(json.dumps({**content, "learning_rate": 1e-4}), encoding="utf-8")
+    else:  # YAML reads 1e-4 as a string
+        lines = [f"{name}: {str(value).lower()}" for name, value in content.items()]
+        path.write_text("\n".join([*lines, "learning_rate: 1e-4"]), encoding="utf-8")
+    options = parse([str(path), "--seed", "8"])
+    assert (options.data.dataset, options.data.max_length, options.noise.stratify) == ("some/data", 64, True)
+    assert (options.config.learning_rate, options.config.seed) == (1e-4, 8)
+    assert options.config.output_dir == "glc-hf-output"
+
+
+def test_without_a_dataset_the_embedded_example_is_set_up() -> None:
+    options = parse([])
+    assert options.data.dataset is None
+    assert (options.noise.noise, options.noise.noise_strength) == ("flip", 0.6)
+    for name in ("num_train_epochs", "learning_rate", "per_device_train_batch_size"):
+        assert getattr(options.config, name) == DIGITS_SETTINGS[name]
+
+
+def test_any_option_overrides_the_embedded_example(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("num_train_epochs: 2\n", encoding="utf-8")
+    options = parse([str(path), "--noise", "uniform", "--learning-rate", "0.1"])
+    assert (options.noise.noise, options.config.learning_rate, options.config.num_train_epochs) == ("uniform", 0.1, 2)
+    assert options.config.per_device_train_batch_size == DIGITS_SETTINGS["per_device_train_batch_size"]
+
+
+def test_a_dataset_of_ones_own_leaves_the_embedded_example() -> None:
+    options = parse(OWN)
+    assert options.noise.noise == "none"
+    assert options.config.learning_rate == 5e-5
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("True", True), ("true", True), ("False", None), ("runs/checkpoint-5", "runs/checkpoint-5")]
+)
+def test_resuming_takes_a_path_or_true(word: str, meant: str | bool | None) -> None:
+    assert parse([*OWN, "--resume_from_checkpoint", word]).config.resume_from_checkpoint == meant
+
+
+def test_the_seed_of_the_rows_is_that_of_the_run_unless_named() -> None:
+    assert parse([*OWN, "--seed", "5"]).seed == 5
+    assert parse([*OWN, "--seed", "5", "--noise-seed", "6"]).seed == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--datset", "x"], ["'--datset'", "did you mean --dataset?"]),
+        (["--epochs", "3"], ["'--epochs'", "did you mean --num-train-epochs?"]),
+        (["--learning-rate", "fast"], ["--learning-rate", "'fast'"]),
+        (["--dataset", "some/data"], ["--dataset needs --model"]),
+        (["--noise", "gaussian"], ["uniform, flip, hierarchical", "'gaussian'"]),
+        (["--noise-strength", "1.5"], ["--noise-strength", "1.5"]),
+        (["--noise", "hierarchical"], ["--noise-groups"]),
+        (["--noise-groups", "[[0, 1]]"], ["--noise hierarchical"]),
+        (["--trusted-fraction", "5"], ["--trusted-fraction", "5.0"]),
+        (["--trusted-fraction", "0.1", "--trusted-count", "5"], ["give one"]),
+        (["--trusted-count", "0"], ["--trusted-count", "at least 1"]),
+        (["--max-train-samples", "-3"], ["--max-train-samples", "-3"]),
+        (["--task", "audio"], ["audio", "text"]),
+        (["--trusted-level", "word"], ["word", "token"]),
+        (["--text-pair-column", "b"], ["--text-column"]),
+        (["--image-size", "32"], ["--from-scratch"]),
+        (["--stage2-start", "middle"], ["middle"]),
+        (["--trusted-share", "2"], ["trusted_share", "2.0"]),
+        (["--method", "magic"], ["'magic'", "glc"]),
+        (["--compare", "glc", "--resume_from_checkpoint", "a/checkpoint-2"], ["--compare", "a/checkpoint-2"]),
+        (["data.csv"], ["'data.csv'", "--dataset"]),
+        (["missing.yaml"], ["missing.yaml"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_options_get_one_line_that_names_them(glc_hf, words: list[str], told: list[str]) -> None:
+    outcome = glc_hf("train", *words)
+    assert outcome.code == 2
+    for part in told:
+        assert part in outcome.complaint
+
+
+def test_data_in_a_folder_that_is_to_be_pushed_is_refused(glc_hf, tmp_path: Path) -> None:
+    (tmp_path / "reviews.json").write_text("[]", encoding="utf-8")
+    words = ["--dataset", tmp_path / "reviews.json", "--model", "some/model", "--output-dir", tmp_path]
+    assert "which is to be pushed: choose another" in glc_hf("train", *words, "--push-to-hub").complaint
+
+
+def test_a_file_may_say_no(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("save_strategy: no\n", encoding="utf-8")
+    assert parse([str(path)]).config.save_strategy == "no"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("nose: flip", ["'nose'", "config.yaml", "did you mean --noise?"]),
+        ("- dataset", ["config.yaml", "list"]),
+        ("dataset: [", ["config.yaml", "YAML"]),
+        ("noise_strength: [1, 2]", ["wrong kind"]),
+        ("num_train_epochs: many", ["num_train_epochs", "'many'"]),
+    ],
+)
+def test_bad_files_get_one_line_that_names_the_place(glc_hf, tmp_path: Path, content: str, told: list[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content, encoding="utf-8")
+    outcome = glc_hf("train", path)
+    assert outcome.code == 2
+    for part in told:
+        assert part in outcome.complaint

@@ -1,0 +1,341 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The model card tells what happened, all of it and nothing else."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
+from transformers.pipelines import SUPPORTED_TASKS
+
+from glc_hf import CorruptionMatrix, GLCTrainer
+from glc_hf.cli.main import main
+from glc_hf.hub.facts import base_model_of, name_in_public, read_facts
+from glc_hf.hub.model_card import card_of, make_card
+from glc_hf.version import __version__
+from tests.training.tiny import bert, config, noisy_text_rows, text_rows
+
+
+ROOT = Path(__file__).parents[2]
+NUMBER = r"\d[\d,]*"
+FIGURE = r"\d\.\d{4}"
+SHARE = r"\d+(\.\d)?%"
+CLASS = r"class [012]"
+# A line that ends in ⏎ goes on in the next.
+CARD = rf"""---
+base_model: ann/base
+datasets:
+- ann/reviews
+library_name: transformers
+license: apache-2\.0
+metrics:
+- accuracy
+pipeline_tag: text-classification
+tags:
+- glc_hf
+- label-noise
+- gold-loss-correction
+model-index:
+- name: robust
+  results:
+  - task:
+      type: text-classification
+    dataset:
+      name: ann/reviews
+      type: ann/reviews
+    metrics:
+    - type: accuracy
+      value: 0\.\d+
+      name: accuracy
+---
+
+# robust
+
+A model for text classification into 3 classes, made from \[ann/base\]\(https://huggingface\.co/ann/base\)\. It was⏎
+trained on noisy labels and a few trusted ones with Gold Loss Correction \(`glc`\) of `glc_hf`\.
+
+## The labels it learned from
+
+Dataset: \[ann/reviews\]\(https://huggingface\.co/datasets/ann/reviews\)\. 120 rows, of which 24 \(20\.0%\) are⏎
+trusted: labelled with care\.
+
+\| class \| rows labelled so \| of these trusted \| of the rows that are such, labelled otherwise \(estimated\) \|
+\| --- \| --- \| --- \| --- \|
+(\| {CLASS} \| {NUMBER} \| {NUMBER} \| {SHARE} \|
+){{3}}
+## The noise that was found
+
+!\[p\(noisy label \| true label\)\]\(corruption_matrix\.png\)
+
+Row: the true class; column: the label that the noisy source gives it\. It was estimated in this run\. On average over⏎
+the classes {SHARE} of the labels are wrong\. The largest confusions:
+
+(- {CLASS} is labelled {CLASS} in {SHARE} of its rows
+){{3}}
+## Measured
+
+On 60 rows, against their labels as given\.
+
+\| measure \| before correction \(stage 1\) \| this model \|
+\| --- \| --- \| --- \|
+\| loss \| {FIGURE} \| {FIGURE} \|
+\| accuracy \| {FIGURE} \| {FIGURE} \|
+
+## Use
+
+```python
+from transformers import pipeline
+
+classifier = pipeline\("text-classification", model="robust"\)
+
+from glc_hf import CorruptionMatrix  # only to read what the noise was like
+
+matrix = CorruptionMatrix\.from_pretrained\("robust"\)
+```
+
+## Training
+
+Base model: \[ann/base\]\(https://huggingface\.co/ann/base\), licence apache-2\.0\.
+Seed 42; 16 steps \(2 epochs\) of the last stage\. Settings that are not the defaults:
+
+\| setting \| value \|
+\| --- \| --- \|
+(\| `\w+` \| [^\n]+ \|
+)+
+Versions: glc_hf {re.escape(__version__)}, python [\d.]+(, \w+ [\w.+]+)+\.
+
+## Limits
+
+- The matrix holds for a class as a whole: noise that depends on the single example is averaged out\.
+- The figures are as good as the labels they were measured against\.
+
+## Citation
+
+```bibtex
+@inproceedings{{hendrycks2018glc,
+[^`]*
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a full run: two epochs of each stage, evaluated and saved at each."""
+    folder = tmp_path_factory.mktemp("runs") / "robust"
+    settings = config(
+        folder, save_strategy="epoch", eval_strategy="epoch", max_steps=-1, num_train_epochs=2, hub_token="hf_secret"
+    )
+    trainer = GLCTrainer(bert(), settings, train_dataset=noisy_text_rows(120), eval_dataset=text_rows(60))
+    trainer.model_card.tell(
+        dataset={"name": "ann/reviews", "on_hub": True},
+        base_model={"name": "ann/base", "on_hub": True, "license": "apache-2.0"},
+    )
+    trainer.train()
+    trainer.save_model()
+    return folder
+
+
+def test_the_whole_card_of_a_full_run(run: Path) -> None:
+    text = (run / "README.md").read_text(encoding="utf-8")
+    pattern = CARD.replace("⏎\n", r"\s")
+    # The lines up to the first that differs, for whoever has to read the failure.
+    lines = pattern.splitlines(keepends=True)
+    fitting = next((n for n in range(len(lines), 0, -1) if _fits("".join(lines[:n]), text)), 0)
+    assert re.fullmatch(pattern, text), (lines[fitting - 1 : fitting + 1], text)
+
+
+def _fits(pattern: str, text: str) -> bool:
+    try:
+        return re.match(pattern, text) is not None
+    except re.error:  # a group is open
+        return False
+
+
+def test_the_card_tells_the_figures_of_the_run(run: Path) -> None:
+    text = (run / "README.md").read_text(encoding="utf-8")
+    history = json.loads((run / "checkpoint-16" / "trainer_state.json").read_text())["log_history"]
+    after = [entry["eval_accuracy"] for entry in history if "eval_accuracy" in entry][-1]
+    before = [entry["stage1_eval_accuracy"] for entry in history if "stage1_eval_accuracy" in entry][-1]
+    assert f"| accuracy | {before:.4f} | {after:.4f} |" in text
+    matrix = CorruptionMatrix.from_pretrained(run)
+    for label in range(3):
+        assert f"{matrix.noise_rates[label]:.1%} |" in text
+    assert "`learning_rate` | 0.01 |" in text
+    assert "hub_token" not in text
+
+
+def test_the_metadata_follow_the_hub_s_rules(run: Path) -> None:
+    card = ModelCard.load(run / "README.md")  # raises where the model index is malformed
+    data = card.data.to_dict()
+    name, results = model_index_to_eval_results(data["model-index"])
+    assert eval_results_to_model_index(name, results) == data["model-index"]
+    assert name == "robust"
+    assert [(result.metric_type, result.dataset_type) for result in results] == [("accuracy", "ann/reviews")]
+    assert data["pipeline_tag"] in SUPPORTED_TASKS
+    assert all(isinstance(value, (str, list)) and value for value in data.values())
+    assert set(data["metrics"]) == {result.metric_type for result in results}
+
+
+@pytest.mark.parametrize("file", ["README.md", "glc_summary.json", "training_args.json"])
+def test_nothing_about_the_machine_or_its_user_is_told(run: Path, file: str) -> None:
+    text = (run / file).read_text(encoding="utf-8")
+    for secret in (str(run.parent), "/tmp", str(Path.home()), "hf_secret", "More information needed", "None", "nan"):
+        assert secret not in text.replace("classes", ""), secret
+    assert not re.search(rf"\b{re.escape(getpass.getuser())}\b", text)
+
+
+def test_every_checkpoint_of_the_last_stage_has_its_card_and_picture(run: Path) -> None:
+    for step in (8, 16):
+        folder = run / f"checkpoint-{step}"
+        assert f"{step} steps" in (folder / "README.md").read_text(encoding="utf-8")
+        assert (folder / "corruption_matrix.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(run.glob("stage1/**/README.md"))
+
+
+def test_the_card_can_be_made_again_and_completed(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (run / "README.md").read_text(encoding="utf-8")
+    (run / "README.md").unlink()
+    assert main(["card", str(run)]) == 0
+    assert (run / "README.md").read_text(encoding="utf-8") == before
+    target = tmp_path / "cards" / "reviews.md"
+    told = ["--license", "mit", "--language", "en", "--tags", "reviews", "--dataset", "ann/other", "--name", "other"]
+    assert main(["card", str(run), "--output", str(target), *told]) == 0
+    card = ModelCard.load(target)
+    assert (card.data.license, card.data.language, card.data.datasets) == ("mit", "en", ["ann/other"])
+    assert "reviews" in card.data.tags
+    assert "(reviews.png)" in card.text
+    assert (tmp_path / "cards" / "reviews.png").is_file()
+    assert main(["card", str(tmp_path)]) == 2
+    assert "there is no glc_summary.json" in capsys.readouterr().err
+
+
+def _facts(run: Path, **changes: Any) -> dict[str, Any]:
+    return {**read_facts(run), **changes}
+
+
+def test_other_methods_stand_beside_if_they_were_compared(run: Path) -> None:
+    compared = [{"method": "glc", "accuracy": 0.9}, {"method": "no_correction", "accuracy": 0.3}]
+    text = make_card(_facts(run, comparison=compared), None).text
+    assert "| `glc` (this model) | 0.9000 |\n| `no_correction` | 0.3000 |" in text
+
+
+def test_a_probe_is_not_passed_off_as_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    arguments = config(tmp_path, stage1="probe")
+    trainer = GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows(), eval_dataset=text_rows(30))
+    trainer.train()
+    trainer.evaluate()
+    trainer.save_model()
+    assert "before correction (stage 1, a linear probe)" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_is_not_known_is_said_so(run: Path) -> None:
+    bare = _facts(
+        run, evaluation=None, rows=None, base_model=None, dataset=None, task=None, arguments={}, license=None
+    )
+    card = make_card(bare, None)
+    for told in ("nothing was measured", "came as a stream", "started from random weights", "was the default"):
+        assert told in card.text
+    data = card.data.to_dict()
+    assert not {"model-index", "base_model", "datasets", "metrics", "license", "pipeline_tag"} & data.keys()
+    unlicensed = make_card(_facts(run, base_model={"name": "ann/base", "on_hub": True, "license": None}), None)
+    assert "whose licence is not stated here" in unlicensed.text
+
+
+def test_names_of_classes_are_no_markup(run: Path) -> None:
+    names = ["a|b", "<script>", "*x*\ny"]
+    matrix = CorruptionMatrix.uniform(3, 0.3, label_names=names)
+    text = make_card(_facts(run, label_names=names), matrix).text
+    assert r"| a\|b |" in text
+    assert "<script>" not in text.replace(r"\<script\>", "")
+    assert r"| \*x\* y |" in text
+
+
+def test_a_class_without_trusted_rows_is_named_and_simulated_noise_is_confessed(run: Path) -> None:
+    rows = {**read_facts(run)["rows"], "trusted_by_class": [10, 0, 14]}
+    noise = {"kind": "flip", "strength": 0.4, "changed_labels": 31}
+    text = make_card(_facts(run, rows=rows, simulated_noise=noise), CorruptionMatrix.from_pretrained(run)).text
+    assert "No trusted row has the class class 1" in text
+    assert "The noise was simulated: flip of strength 0.4; it made 31 labels wrong." in text
+
+
+def test_the_best_model_s_figures_are_told_where_it_is_loaded_at_the_end(tmp_path: Path) -> None:
+    settings = config(
+        tmp_path / "best", save_strategy="steps", eval_strategy="steps", save_steps=2, eval_steps=2, max_steps=6,
+        load_best_model_at_end=True, metric_for_best_model="accuracy", method="no_correction", learning_rate=0.1,
+    )  # fmt: skip
+    trainer = GLCTrainer(bert(), settings, train_dataset=text_rows(60), eval_dataset=text_rows(40, seed=3))
+    trainer.train()
+    facts = trainer.model_card.facts()
+    assert facts["evaluation"]["step"] == trainer.state.best_global_step
+    assert facts["evaluation"]["after"]["accuracy"] == trainer.state.best_metric
+    measured = trainer.evaluate()["eval_loss"]
+    assert trainer.model_card.facts()["evaluation"]["after"]["loss"] == measured
+
+
+def test_the_base_model_is_found_with_its_licence_and_without_its_place(tmp_path: Path) -> None:
+    folder = tmp_path / "small-base"
+    bert().save_pretrained(folder)
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# base\n")
+    model = type(bert()).from_pretrained(folder)
+    assert base_model_of(model) == ("small-base", False, "mit")
+    assert name_in_public("distilbert/distilbert-base-uncased") == ("distilbert/distilbert-base-uncased", True, None)
+    assert name_in_public("/nowhere/ann/model") == ("model", False, None)
+    assert base_model_of(bert()).name is None
+
+
+def test_a_card_that_can_t_be_made_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = GLCTrainer(bert(), config(tmp_path, max_steps=1), train_dataset=noisy_text_rows(60))
+    monkeypatch.setattr("glc_hf.hub.model_card.write_card", lambda folder: 1 / 0)
+    trainer.train()
+    trainer.save_model()
+    assert (tmp_path / "model.safetensors").is_file()
+    monkeypatch.undo()
+    assert card_of(tmp_path).text
+
+
+def test_the_template_is_part_of_an_installed_package(tmp_path: Path) -> None:
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    packaged = tmp_path / "glc_hf" / "hub" / "template.md"
+    assert packaged.read_bytes() == (ROOT / "model_cards" / "template.md").read_bytes()
+    for name in ("page.html", "page.js"):
+        assert (tmp_path / "glc_hf" / "audit" / name).is_file()
+
+
+def test_the_committed_cards_are_as_the_template_makes_them() -> None:
+    cards = [path for path in (ROOT / "model_cards").glob("*.md") if path.name != "template.md"]
+    assert cards
+    for path in cards:
+        card = ModelCard.load(path)
+        assert card.data.to_dict()["model-index"], path
+        assert f"({path.stem}.png)" in card.text
+        assert path.with_suffix(".png").is_file()
+        assert "/home/" not in card.content
+
+
+def test_a_network_of_the_paper_has_its_task_and_the_import_it_needs(tmp_path: Path) -> None:
+    from glc_hf.experiments.jobs import arguments, make_trainer, noisy_rows
+    from tests.experiments.small_preset import SmallTexts
+
+    preset = SmallTexts()
+    data = preset.prepare()
+    rows = noisy_rows(preset, data, "flip", 0.2, 0.5, 0)
+    args = arguments(preset, "no_correction", 0, str(tmp_path), max_steps=1)
+    trainer = make_trainer(preset, data, rows, args, preset.make_model(data, 0))
+    trainer.train()
+    trainer.save_model()
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "pipeline_tag: text-classification" in card
+    assert "import glc_hf.backbones" in card
+    assert card.index("import glc_hf.backbones") < card.index('pipeline("text-classification"')

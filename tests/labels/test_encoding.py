@@ -1,0 +1,157 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Labels and flags as files hold them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from datasets import ClassLabel, Dataset, Features, List, Value
+
+from glc_hf.labels.encoding import encode_flags, encode_labels, has_labels, number_of_classes
+
+
+def column(values: list[Any], feature: Any = None, name: str = "label") -> Dataset:
+    """A dataset of one column."""
+    return Dataset.from_dict({name: values}, features=Features({name: feature}) if feature is not None else None)
+
+
+def test_words_become_the_same_classes_in_every_part() -> None:
+    parts = {"train": column(["dog", "cat", "dog"]), "test": column(["emu", "cat"])}
+    encoded, names = encode_labels(parts, "label")
+    assert names == ["cat", "dog", "emu"]
+    assert (encoded["train"]["label"][:], encoded["test"]["label"][:]) == ([1, 0, 1], [2, 0])
+    assert encoded["train"].features["label"] == ClassLabel(names=names)
+
+
+def test_words_that_are_numbers_are_sorted_as_numbers() -> None:
+    encoded, names = encode_labels({"train": column(["10", "9", "2"])}, "label")
+    assert names == ["2", "9", "10"]
+    assert encoded["train"]["label"][:] == [2, 1, 0]
+
+
+def test_whole_numbers_stay() -> None:
+    encoded, names = encode_labels({"train": column([2, 0, 1]), "test": column([3.0, 1.0])}, "label")
+    assert names is None
+    assert (encoded["train"]["label"][:], encoded["test"]["label"][:]) == ([2, 0, 1], [3, 1])
+    assert number_of_classes(list(encoded.values()), "label", names) == 4
+
+
+def test_true_and_false_are_names_of_classes() -> None:
+    encoded, names = encode_labels({"train": column([True, False])}, "label")
+    assert names == ["False", "True"]
+    assert encoded["train"]["label"][:] == [1, 0]
+
+
+def test_the_order_of_a_dataset_with_classes_holds_for_words_in_files() -> None:
+    classes = ClassLabel(names=["zebra", "ant"])
+    encoded, names = encode_labels({"train": column([0, 1], classes), "file": column(["ant", "zebra"])}, "label")
+    assert names == ["zebra", "ant"]
+    assert encoded["file"]["label"][:] == [1, 0]
+
+
+def test_classes_in_another_order_are_matched_by_name() -> None:
+    one, other = ClassLabel(names=["a", "b", "c"]), ClassLabel(names=["c", "a", "b"])
+    encoded, names = encode_labels({"train": column([0, 1, 2], one), "test": column([0, 1, 2], other)}, "label")
+    assert names == ["a", "b", "c"]
+    assert encoded["test"]["label"][:] == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [([1, 2, 3], [0, 1, 2]), ([0, 1, 2], [0, 1, 2]), ([2, 1], [1, 0])],
+    ids=["names", "places, since 0 is no name", "names, though they could be places"],
+)
+def test_numbers_beside_classes_with_numbers_for_names(values: list[int], classes: list[int]) -> None:
+    stars = ClassLabel(names=["1", "2", "3"])
+    encoded, _ = encode_labels({"train": column([0, 1, 2], stars), "gold": column(values)}, "label")
+    assert encoded["gold"]["label"][:] == classes
+
+
+def test_lists_of_words_become_lists_of_classes() -> None:
+    parts = {"train": column([["N", "V"], [], ["N"]]), "test": column([["V", "X", "V"]])}
+    encoded, names = encode_labels(parts, "label")
+    assert names == ["N", "V", "X"]
+    assert (encoded["train"]["label"][:], encoded["test"]["label"][:]) == ([[0, 1], [], [0]], [[1, 2, 1]])
+
+
+def test_a_second_column_of_labels_is_encoded_alike() -> None:
+    train = Dataset.from_dict({"label": ["b", "a"], "noisy": ["a", "a"]})
+    encoded, _ = encode_labels({"train": train}, "label", "noisy")
+    assert encoded["train"]["noisy"][:] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"train": column([0.5, 1.0])}, ["train, row 0", "0.5"]),
+        ({"train": column(["a", None, "b"])}, ["train, row 1", "missing"]),
+        (
+            {"train": column([0], ClassLabel(names=["a"])), "the file": column(["a", "b"])},
+            ["the file, row 1", "'b'", "classes a"],
+        ),
+        ({"train": column([["a"], [], ["b", None]])}, ["train, row 2", "missing"]),
+        (
+            {
+                "train": column([0], ClassLabel(names=["cat"])),
+                "gold": column([0, 1], ClassLabel(names=["cat", "cow"])),
+            },
+            ["gold, row 1", "1 (cow)", "classes cat"],
+        ),
+        (
+            {"train": column([0], ClassLabel(names=["1", "2"])), "gold": column([1, 3])},
+            ["gold, row 1", "3 is no class", "1, 2, or 0 to 1"],
+        ),
+    ],
+)
+def test_labels_that_are_no_classes_name_the_row(parts: dict[str, Dataset], told: list[str]) -> None:
+    with pytest.raises(ValueError) as error:
+        encode_labels(parts, "label")
+    for part in told:
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "values", [[True, False], [1, 0], ["yes", "no"], ["True", "FALSE"], ["1", "0"], [1.0, 0.0], [" y", "n "]]
+)
+def test_flags_come_as_words_or_numbers(values: list[Any]) -> None:
+    flagged = encode_flags(column(values, name="trusted"), "trusted")
+    assert flagged["trusted"][:] == [True, False]
+    assert flagged.features["trusted"] == Value("bool")
+
+
+def test_flags_of_tokens_come_as_numbers() -> None:
+    flagged = encode_flags(column([[1, 0], [0]], name="trusted"), "trusted")
+    assert flagged["trusted"][:] == [[True, False], [False]]
+    assert flagged.features["trusted"] == List(Value("bool"))
+
+
+@pytest.mark.parametrize("values", [[1, 2], ["yes", "maybe"], ["yes", None], [0.0, 0.5]])
+def test_other_flags_name_the_row_and_value(values: list[Any]) -> None:
+    with pytest.raises(ValueError, match=r"'trusted'.* row 1: .*true/false, yes/no or 1/0"):
+        encode_flags(column(values, name="trusted"), "trusted")
+
+
+def test_splits_published_without_labels_are_recognised() -> None:
+    assert not has_labels(column([-1, -1]), "label")
+    assert not has_labels(column([None, None], Value("string")), "label")
+    assert not has_labels(column([0], name="other"), "label")
+    assert has_labels(column([-1, 0]), "label")
+
+
+@pytest.mark.parametrize("gold", [["hum", "loc"], [0, 1]])
+def test_files_without_a_label_in_common_are_refused(gold: list[Any]) -> None:
+    parts = {"the training split": column(["HUM", "LOC"]), "the trusted dataset": column(gold)}
+    with pytest.raises(ValueError, match=r"the trusted dataset and the training split have no label in common.*HUM"):
+        encode_labels(parts, "label")
+
+
+def test_a_label_of_one_file_alone_is_told() -> None:
+    parts = {"the training split": column(["HUM", "LOC"]), "the trusted dataset": column(["HUM", "LOK"])}
+    with pytest.warns(UserWarning, match="the trusted dataset has labels that the training split has not: LOK"):
+        encode_labels(parts, "label")
+
+
+def test_labels_that_start_at_one_are_told() -> None:
+    with pytest.warns(UserWarning, match="start at 1"):
+        assert number_of_classes([column([1, 2, 3])], "label", None) == 4

@@ -1,0 +1,215 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from datasets import Dataset, DatasetDict, LargeList, List, Value
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glc_hf import corrupt_labels, mark_trusted
+from glc_hf.randomness import random_uint64
+from glc_hf.trusted import quotas
+
+
+@pytest.fixture
+def unmarked(rows):
+    return rows.remove_columns("trusted")
+
+
+def flags_of(dataset) -> np.ndarray:
+    return np.array(dataset["trusted"])
+
+
+@pytest.mark.parametrize(("fraction", "number"), [(0, 0), (1e-9, 1), (0.1, 200), (0.12345, 247), (1, 2000)])
+def test_a_fraction_is_exact(unmarked, fraction, number):
+    marked = mark_trusted(unmarked, fraction=fraction)
+    assert marked.features["trusted"] == Value("bool")
+    assert flags_of(marked).sum() == number
+
+
+def test_the_rows_drawn_have_the_smallest_words(unmarked):
+    words = random_uint64("trusted", 4, np.arange(2000))
+    assert np.array_equal(flags_of(mark_trusted(unmarked, count=30, seed=4)), words <= np.sort(words)[29])
+
+
+def test_a_larger_draw_holds_the_smaller_one_and_seeds_differ(unmarked):
+    small, large = (flags_of(mark_trusted(unmarked, count=count)) for count in (50, 500))
+    assert (large[small]).all()
+    assert not np.array_equal(small, flags_of(mark_trusted(unmarked, count=50, seed=1)))
+
+
+def test_the_draw_goes_by_position_or_by_index_column(unmarked):
+    shuffled = unmarked.shuffle(seed=0)
+    assert np.array_equal(flags_of(mark_trusted(shuffled, count=99)), flags_of(mark_trusted(unmarked, count=99)))
+
+    def numbers(dataset) -> set[int]:
+        marked = mark_trusted(dataset, count=99, index_column="number")
+        return {number for number, flag in zip(marked["number"], marked["trusted"], strict=True) if flag}
+
+    assert numbers(shuffled) == numbers(unmarked)
+
+
+def test_repeated_rows_are_drawn_one_by_one(unmarked):
+    assert flags_of(mark_trusted(unmarked.select([3] * 50), count=7)).sum() == 7
+
+
+def test_indices_name_positions_or_values_of_the_index_column(unmarked):
+    shuffled = unmarked.shuffle(seed=0)
+    assert np.flatnonzero(flags_of(mark_trusted(shuffled, indices=[5, 0, 5]))).tolist() == [0, 5]
+    numbers = shuffled["number"][:]
+    marked = mark_trusted(shuffled, indices=np.array(numbers[10:12]), index_column="number")
+    assert np.flatnonzero(flags_of(marked)).tolist() == [10, 11]
+    assert not flags_of(mark_trusted(unmarked, indices=[])).any()
+
+
+# ---------------------------------------------------------------------- by class
+def test_stratified_draws_are_in_proportion(unmarked):
+    marked = mark_trusted(unmarked, fraction=0.1, stratify=True)
+    labels, flags = np.array(marked["label"]), flags_of(marked)
+    assert flags.sum() == 200
+    for label in range(5):
+        assert abs(flags[labels == label].sum() - 0.1 * (labels == label).sum()) < 1
+        words = random_uint64("trusted", 0, np.flatnonzero(labels == label))
+        chosen = flags[labels == label]
+        assert words[chosen].max() < words[~chosen].min()
+
+
+def test_a_rare_class_gets_one_where_there_are_enough_to_draw():
+    dataset = Dataset.from_dict({"label": [0] * 990 + [7] * 9 + [3]})
+    flags = flags_of(mark_trusted(dataset, count=3, stratify=True))
+    assert [flags[:990].sum(), flags[990:999].sum(), flags[999:].sum()] == [1, 1, 1]
+    flags = flags_of(mark_trusted(dataset, count=2, stratify=True))
+    assert flags[:990].sum() == 2
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.floats(0, 1))
+def test_quotas_add_up_and_stay_within_each_class(sizes, fraction):
+    sizes = np.array(sizes)
+    number = round(fraction * sizes.sum())
+    shares = quotas(sizes, number)
+    assert shares.sum() == number
+    assert (shares >= 0).all()
+    assert (shares <= sizes).all()
+    if number >= len(sizes):
+        assert (shares >= 1).all()
+    if (number * sizes >= sizes.sum()).all() or number < len(sizes):
+        assert (np.abs(shares - number * sizes / sizes.sum()) < 1).all()
+
+
+# ---------------------------------------------------------------------- tokens
+def test_tokens_are_drawn_exactly_and_never_the_ignored_ones(sentences):
+    dataset = sentences.remove_columns("trusted")
+    for source in (dataset, dataset.shuffle(seed=0), dataset.select(range(50, 150))):
+        labels = [label for row in source["labels"] for label in row]
+        marked = mark_trusted(source, fraction=0.25, level="token", label_column="labels")
+        assert marked.features["trusted"] == List(Value("bool"))
+        assert [len(flags) for flags in marked["trusted"]] == [len(row) for row in source["labels"]]
+        flags = np.array([flag for row in marked["trusted"] for flag in row])
+        assert flags.sum() == round(0.25 * sum(label != -100 for label in labels))
+        assert not flags[np.array(labels) == -100].any()
+        assert marked["labels"][:] == source["labels"][:]
+
+
+def test_token_flags_are_the_same_for_any_chunk_size(sentences, monkeypatch):
+    dataset = sentences.remove_columns("trusted").shuffle(seed=0)
+    whole = mark_trusted(dataset, fraction=0.25, level="token", label_column="labels")
+    monkeypatch.setattr("glc_hf.labels.row_index.CHUNK_SIZE", 50)
+    assert mark_trusted(dataset, fraction=0.25, level="token", label_column="labels")[:] == whole[:]
+
+
+def test_token_flags_protect_their_tokens(sentences, matrix):
+    marked = mark_trusted(sentences.remove_columns("trusted"), fraction=0.5, level="token", label_column="labels")
+    for row in corrupt_labels(marked, matrix, label_column="labels"):
+        for new, old, flag in zip(row["labels"], row["clean_label"], row["trusted"], strict=True):
+            assert new == old or not flag
+
+
+def test_tokens_can_be_drawn_by_class(sentences):
+    dataset = sentences.remove_columns("trusted")
+    marked = mark_trusted(dataset, fraction=0.2, level="token", label_column="labels", stratify=True)
+    labels = np.array([label for row in marked["labels"] for label in row])
+    flags = np.array([flag for row in marked["trusted"] for flag in row])
+    for label in range(5):
+        assert abs(flags[labels == label].sum() - 0.2 * (labels == label).sum()) < 1
+
+
+def test_flags_of_other_lists_are_lists_of_that_kind():
+    for feature, expected in (
+        (LargeList(Value("int64")), LargeList(Value("bool"))),
+        (List(Value("int64"), 2), List(Value("bool"), 2)),
+    ):
+        dataset = Dataset.from_dict({"label": [[0, 1], [2, 3]]}).cast_column("label", feature)
+        marked = mark_trusted(dataset, count=4, level="token")
+        assert marked.features["trusted"] == expected
+        assert marked["trusted"][:] == [[True, True], [True, True]]
+
+
+def test_rows_of_lists_are_marked_as_rows_by_default(sentences):
+    marked = mark_trusted(sentences.remove_columns("trusted"), count=10)
+    assert flags_of(marked).sum() == 10
+
+
+# ---------------------------------------------------------------------- splits
+def test_of_a_dataset_dict_train_is_marked(unmarked):
+    splits = DatasetDict(train=unmarked, test=unmarked)
+    marked = mark_trusted(splits, count=3)
+    assert flags_of(marked["train"]).sum() == 3
+    assert marked["test"] is splits["test"]
+
+
+def test_without_a_train_split_all_are_marked(unmarked):
+    splits = DatasetDict(a=unmarked, b=unmarked.select(range(100)))
+    assert {name: flags_of(split).sum() for name, split in mark_trusted(splits, fraction=0.1).items()} == {
+        "a": 200,
+        "b": 10,
+    }
+    with pytest.raises(ValueError, match="rows of one split, but there are a, b"):
+        mark_trusted(splits, indices=[0])
+
+
+# ---------------------------------------------------------------------- bad input
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "exactly one of fraction=, count= and indices="),
+        ({"fraction": 0.1, "count": 3}, "exactly one of fraction=, count= and indices="),
+        ({"fraction": 1.5}, r"fraction must lie in \[0, 1\], got 1.5 .*count="),
+        ({"fraction": float("nan")}, r"fraction must lie in \[0, 1\]"),
+        ({"count": -1}, "count must be a whole number"),
+        ({"count": 2.5}, "count must be a whole number"),
+        ({"count": 2001}, "count=2001 of 2000 rows"),
+        ({"indices": [0, 2000]}, "indices= names 2000, .*rows are 0…1999"),
+        ({"indices": [-1]}, "indices= names -1"),
+        ({"indices": [1], "index_column": "number"}, "indices= names 1, which is not in column 'number'"),
+        ({"indices": [True, False]}, "flatnonzero"),
+        ({"indices": [0.5]}, "list of integers"),
+        ({"indices": [0], "stratify": True}, "stratify=True"),
+        ({"indices": [0], "level": "token"}, "indices= name rows"),
+        ({"fraction": 0.1, "level": "tokens"}, "level must be"),
+        ({"fraction": 0.1, "level": "token"}, r'level="token" draws from lists .*ClassLabel'),
+        ({"fraction": 0.1, "stratify": True, "label_column": "text"}, "'text' holds string"),
+        ({"fraction": 0.1, "index_column": "id"}, "no index_column 'id'"),
+        ({"fraction": 0.1, "trusted_column": "number"}, "column 'number' already"),
+    ],
+)
+def test_bad_requests_are_refused(unmarked, options, message):
+    with pytest.raises(ValueError, match=message):
+        mark_trusted(unmarked, **options)
+
+
+def test_lists_are_not_stratified_by_row(sentences):
+    with pytest.raises(ValueError, match="'labels' holds lists"):
+        mark_trusted(sentences.remove_columns("trusted"), fraction=0.1, stratify=True, label_column="labels")
+
+
+def test_marking_corrupted_labels_is_warned_about(unmarked, matrix):
+    noisy = corrupt_labels(unmarked, matrix, trusted_column=None)
+    with pytest.warns(UserWarning, match="Mark first, then corrupt"):
+        mark_trusted(noisy, fraction=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mark_trusted(unmarked, fraction=0.1)
