@@ -1,32 +1,74 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The versions of this library and of those it builds on, read without importing them."""
+"""Versions of other libraries, and the private APIs of theirs that this library uses."""
 
 from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from glc_hf.version import __version__
 
 
-PACKAGES = (
-    "torch",
-    "transformers",
-    "datasets",
-    "accelerate",
-    "timm",
-    "peft",
-    "huggingface_hub",
-    "numpy",
-)
+if TYPE_CHECKING:
+    import torch
+    from datasets import Dataset
+
+PACKAGES = ("torch", "transformers", "datasets", "accelerate", "timm", "peft", "huggingface_hub", "numpy")
+# Private methods of `transformers.Trainer` that `training/` and `hub/` override. Python would not notice if a release
+# renamed one: the override would never be called.
+OVERRIDDEN_TRAINER_METHODS = (
+    "_get_dataloader", "_get_collator_with_removed_columns", "_set_signature_columns_if_needed",
+    "_get_num_items_in_batch", "_save", "_save_checkpoint", "_save_rng_state", "_init_training_state",
+    "_load_callback_state", "_run_epoch", "_push_from_checkpoint",
+)  # fmt: skip
+# Private methods of `Trainer` that are called.
+CALLED_TRAINER_METHODS = (
+    "_get_output_dir", "_get_train_sampler", "_remove_unused_columns", "_prepare_inputs", "_move_model_to_device",
+    "_hp_search_setup", "_finish_current_push",
+)  # fmt: skip
 
 
 def versions() -> dict[str, str]:
-    """Of this library, of Python, and of each package, `"not installed"` where it is not."""
-    found = {"glc_hf": __version__, "python": platform.python_version()}
+    """Versions of this library, of Python, and of the packages it builds on (`"not installed"` if missing), without
+    importing them."""
+    result = {"glc_hf": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            result[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            result[package] = "not installed"
+    return result
+
+
+def check_trainer(trainer_class: type) -> None:
+    """Raise if a release of transformers no longer has a private method that this library overrides or calls."""
+    missing = [
+        name for name in (*OVERRIDDEN_TRAINER_METHODS, *CALLED_TRAINER_METHODS) if not hasattr(trainer_class, name)
+    ]
+    if missing:
+        raise ImportError(
+            f"transformers {version('transformers')} has no Trainer.{', Trainer.'.join(missing)}, which glc_hf "
+            f"{__version__} relies on. Install a version listed in glc_hf's constraints.txt, or a newer glc_hf."
+        )
+
+
+def fingerprint_of(dataset: Dataset) -> str:
+    """The fingerprint on which the caches of `datasets` depend."""
+    return dataset._fingerprint
+
+
+def undo_preparation(model: torch.nn.Module) -> None:
+    """
+    Restore the original forward of a model that accelerate has prepared (for example in `evaluate`), so that it can be
+    deep-copied: a copy of a prepared model calls the forward of the original. `Accelerator.unwrap_model` would also
+    remove the decorators of the class.
+    """
+    model.__dict__.pop("_is_accelerate_prepared", None)  # otherwise it would not be prepared again
+    original = model.__dict__.pop("_original_forward", None)
+    if original is None:
+        return
+    if getattr(original, "__func__", None) is type(model).forward:
+        del model.forward
+    else:
+        model.forward = original

@@ -1,51 +1,136 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
-What a method is: which rows each stage trains on, what is estimated in between, and the loss of the last stage.
-
-A method is one file with one class under [`register`]; the Trainer does the rest. All settings come from `GLCConfig`.
-"""
+"""Base classes of methods: their stages, their options, and what they estimate between the stages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
-from glc_hf.correction.calibration import TemperatureAccumulator, match_base_rates
+from glc_hf.correction.calibration import match_base_rates
 from glc_hf.correction.linear import FeatureTable
 from glc_hf.correction.loss import corrected_cross_entropy
 from glc_hf.correction.refinement import fill_missing_rows
-from glc_hf.labels.reading import IGNORED_LABEL as IGNORED_LABEL
+from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.matrix import CorruptionMatrix
+from glc_hf.registry import Registry
 
 
-if TYPE_CHECKING:
-    from glc_hf.training.config import GLCConfig
-
-
+# Which labels: all of them, or those of one kind.
 Items = Literal["all", "trusted", "untrusted"]
+# Which rows of a stage: all rows of the dataset, those the stage was trained on, or those it held out.
+Part = Literal["all", "trained", "held_out"]
+# The name of the matrix of a method with a single source of labels.
+ONE_SOURCE = "label"
+
+_METHODS: Registry[Method] = Registry("method", "glc_hf.methods")
+register = _METHODS.register
+available_methods = _METHODS.names
 
 
+def get_method(name: str) -> type[Method]:
+    """The class of a method: one of [`available_methods`], or `module:Class` for your own."""
+    return _METHODS.get(name, Method)
+
+
+# ---------------------------------------------------------------------- options
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise if an option is not one of its choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+@dataclass
+class MethodOptions:
+    """
+    Base class of the options of methods. `GLCConfig` inherits from every options class, so each option is also a
+    field of `GLCConfig` and an option of the command line. Subclasses check their fields in `__post_init__`.
+    """
+
+    def __post_init__(self) -> None:
+        following = getattr(super(), "__post_init__", None)  # of `TrainingArguments`, in a `GLCConfig`
+        if following is not None:
+            following()
+
+
+@dataclass
+class SharedOptions(MethodOptions):
+    """Options that several methods read."""
+
+    trusted_share: float = field(
+        default=0.15,
+        metadata={"help": "Share of trusted rows in the last stage, by repeating them; 0 keeps the natural share."},
+    )
+    trusted_min_updates: int = field(
+        default=2000, metadata={"help": "Minimum number of updates of stages that train on trusted rows only."}
+    )
+    stage1: str = field(
+        default="full",
+        metadata={
+            "help": "First stage: a full training, a short one, or a linear probe on the pretrained features.",
+            "choices": ["full", "short", "probe"],
+        },
+    )
+    stage2_start: str = field(
+        default="restart",
+        metadata={
+            "help": "Start the last stage from the initial weights or from those of stage 1.",
+            "choices": ["restart", "continue"],
+        },
+    )
+    match_base_rates: bool = field(
+        default=False, metadata={"help": "Fit the estimate to the observed frequencies of noisy labels."}
+    )
+    base_rate_weight: float | None = field(
+        default=None,
+        metadata={"help": "λ of the base-rate correction (default: the squared norm of the base rates)."},
+    )
+    missing_classes: str = field(
+        default="average",
+        metadata={
+            "help": "Matrix row of a class without trusted rows.",
+            "choices": ["average", "identity", "uniform"],
+        },
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.trusted_share < 1.0:
+            raise ValueError(
+                f"trusted_share must be in [0, 1), got {self.trusted_share!r}; 0 keeps the natural share of the rows."
+            )
+        if self.trusted_min_updates < 0:
+            raise ValueError(f"trusted_min_updates can't be negative, got {self.trusted_min_updates!r}.")
+        check_choice("stage1", self.stage1, ("full", "short", "probe"))
+        check_choice("stage2_start", self.stage2_start, ("restart", "continue"))
+        check_choice("missing_classes", self.missing_classes, ("average", "identity", "uniform"))
+        if self.stage1 == "probe" and self.stage2_start == "continue":
+            raise ValueError(
+                "stage1='probe' does not train the network, so stage2_start='continue' has no weights to start from. "
+                "Use stage1='short', or stage2_start='restart'."
+            )
+        if self.base_rate_weight is not None and not self.base_rate_weight > 0:
+            raise ValueError(f"base_rate_weight must be greater than 0, got {self.base_rate_weight!r}.")
+
+
+# ---------------------------------------------------------------------- stages
 @dataclass(frozen=True)
 class Stage:
     """
-    One training from start to end. Two methods whose first stages are equal can share one training of it.
+    One training from start to end. Methods whose first stages are equal can share one training of it.
 
     Args:
-        items (`str`): The labels that carry loss: `"all"`, `"trusted"` or `"untrusted"` ones. Rows with none are left
-            out.
-        min_updates (`int`, *optional*, defaults to 0): At least this many optimizer steps, so that few rows don't mean
-            few steps.
-        held_out (`float`, *optional*, defaults to 0.0): Share of these rows kept out of the training and given to the
-            method afterwards.
-        start (`str`, *optional*, defaults to `"initial"`): `"initial"` for the initial weights, `"previous"` to go on
-            from the stage before.
-        mode (`str`, *optional*, defaults to `"full"`): How much is spent on it; `GLCConfig.stage1` for a first stage.
+        items (`str`): The labels that carry loss: `"all"`, `"trusted"` or `"untrusted"`. Rows without any are left out.
+        min_updates (`int`, *optional*, defaults to 0): Minimum number of optimizer steps.
+        held_out (`float`, *optional*, defaults to 0.0): Share of these rows that the stage does not train on, for the
+            method to use afterwards.
+        start (`str`, *optional*, defaults to `"initial"`): `"initial"` to start from the initial weights, `"previous"`
+            to start from the weights of the stage before.
+        mode (`str`, *optional*, defaults to `"full"`): `"full"`, `"short"` or `"probe"`, as `GLCConfig.stage1`.
     """
 
     items: Items
@@ -55,129 +140,15 @@ class Stage:
     mode: Literal["full", "short", "probe"] = "full"
 
 
-@dataclass
-class Batch:
-    """What a loss may look at: `labels` and `trusted` of one shape (rows, or rows × tokens), and for methods that need
-    them the items' numbers among all labels of the training set that are not -100, in that shape too."""
-
-    labels: torch.Tensor
-    trusted: torch.Tensor | None = None
-    items: torch.Tensor | None = None
-
-
-class Method:
-    """Base class: plain cross-entropy on all rows in one stage. Subclasses override what is special about them."""
-
-    name: ClassVar[str]
-    needs_trusted: ClassVar[bool] = True
-    needs_untrusted: ClassVar[bool] = True
-    # Whether a corruption matrix is part of it; one that is given to any other method is a mistake.
-    uses_matrix: ClassVar[bool] = False
-    # Whether the last stage honours `GLCConfig.trusted_share`; baselines take the rows as they are.
-    upsamples_trusted: ClassVar[bool] = False
-    # What the method keeps beside its matrix for a resumed run.
-    state_names: ClassVar[tuple[str, ...]] = ()
-    # Whether items must be known by number (soft targets, trusted batches), which a stream can't serve.
-    needs_item_numbers: ClassVar[bool] = False
-
-    def __init__(self, args: GLCConfig, num_labels: int, given_matrix: CorruptionMatrix | None = None) -> None:
-        self.args = args
-        self.num_labels = num_labels
-        self.given_matrix = given_matrix
-        self.matrix: CorruptionMatrix | None = given_matrix
-        if given_matrix is not None and not self.uses_matrix:
-            raise ValueError(
-                f"method {self.name!r} uses no corruption matrix, and one is given: leave it out, or use "
-                "'true_matrix'."
-            )
-        self.check()
-
-    def check(self) -> None:
-        """Raises for settings this method can't work with, before any training."""
-
-    def prepare_model(self, model: torch.nn.Module) -> None:
-        """Raises for models this method can't train, and sets up the others, before any training."""
-
-    def first_stages(self) -> list[Stage]:
-        """The stages before the last, in order; each is trained by a trainer of its own."""
-        return []
-
-    def last_stage(self) -> Stage:
-        """The stage that makes the model."""
-        return Stage("all")
-
-    def plain_last_stage(self) -> Stage | None:
-        """The last stage where it is plain training from the initial weights, which another method may have for its
-        first."""
-        kind, last = type(self), self.last_stage()
-        plain = kind.item_losses is Method.item_losses and kind.item_weights is Method.item_weights
-        return last if plain and last.start == "initial" else None
-
-    def estimate(self, run: EstimationRun) -> None:
-        """Estimates what the last stage needs, from the trained earlier stages and the rows."""
-
-    def refinement_steps(self, total: int) -> tuple[int, ...]:
-        """Steps of the last stage, of `total`, after which [`~Method.refine`] is called."""
-        return ()
-
-    def refine(self, run: EstimationRun) -> None:
-        """Looks again at what was estimated; `run` has the last stage alone, as it is now, at place 0."""
-
-    def take_refined(self, matrix: CorruptionMatrix) -> None:
-        """Takes back what [`~Method.refine`] had made of the estimate, in a resumed last stage."""
-
-    def item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """The last stage's loss of each item, in the shape of `batch.labels`; 0 where the label is -100."""
-        return plain_cross_entropy(logits, batch.labels)
-
-    def item_weights(self, trainer: Any, model: torch.nn.Module, inputs: dict, batch: Batch) -> torch.Tensor | None:
-        """Weights of the items' losses in this step, or `None` for all one."""
-        return None
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Tensors (beside the matrix) that a resumed last stage needs, under `state_names`."""
-        return {}
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Takes back what [`~Method.state`] gave."""
-
-
-def plain_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of each item in fp32, (..., K) × (...) → (...); 0 where the label is -100."""
-    flat = logits.reshape(-1, logits.shape[-1])
-    losses = F.cross_entropy(flat.float(), labels.reshape(-1), ignore_index=IGNORED_LABEL, reduction="none")
-    return losses.view(labels.shape)
-
-
-_METHODS: dict[str, type[Method]] = {}
-
-
-def register(name: str) -> Callable[[type[Method]], type[Method]]:
-    """Makes a method known under the name that `GLCConfig(method=…)` and `--method` take."""
-
-    def add(cls: type[Method]) -> type[Method]:
-        if name in _METHODS and _METHODS[name].__qualname__ != cls.__qualname__:
-            raise ValueError(f"two methods are called {name!r}: {_METHODS[name]} and {cls}.")
-        cls.name = name
-        _METHODS[name] = cls
-        return cls
-
-    return add
-
-
-def registered() -> dict[str, type[Method]]:
-    """The methods registered so far, by name."""
-    return _METHODS
-
-
-Part = Literal["all", "trained", "held_out"]
-
-
 class Inferred(NamedTuple):
-    """One batch of a stage's model on this process's share of the rows, flattened to items; -100 is left out.
+    """
+    One batch of a stage's predictions for this process's rows, one entry per item; items labelled -100 are left out.
 
-    `logits` (n, K) float32 on the CPU, `labels` (n,), and `items` (n,): each item's number among all labels of the
-    training set that are not -100, in order (-1 in streams)."""
+    Attributes:
+        logits: `(n, K)` float32 on the CPU.
+        labels: `(n,)`.
+        items: `(n,)`, the number of each item among all counted items of the training set (-1 in streams).
+    """
 
     logits: torch.Tensor
     labels: torch.Tensor
@@ -192,7 +163,10 @@ class Probe(Protocol):
 
 
 class EstimationRun(Protocol):
-    """The run as a method sees it between stages. Every process calls the same things in the same order."""
+    """
+    What a method can ask for between the stages: predictions of the trained stages, labels, and sums over processes.
+    Every process makes the same calls in the same order.
+    """
 
     num_labels: int
     label_names: list[str] | None
@@ -200,88 +174,184 @@ class EstimationRun(Protocol):
     def infer(
         self, stage: int, items: Items, part: Part = "all", only: torch.Tensor | None = None
     ) -> Iterator[Inferred]:
-        """Runs the model of an earlier stage (by its place in `first_stages()`) over the rows, in evaluation mode,
-        once; each process gets its own share. `part` says which of the rows of that stage: those it was trained on,
-        those it held out, or all rows of the dataset whatever the stage saw. `only` picks items by their numbers."""
+        """
+        Run the model of a first stage over rows once, in evaluation mode. Each process gets its share.
+
+        Args:
+            stage (`int`): Index of the stage in `first_stages()`.
+            items (`str`): Which labels.
+            part (`str`, *optional*, defaults to `"all"`): All rows of the dataset, or only those that the stage was
+                `"trained"` on or `"held_out"`.
+            only (`torch.Tensor`, *optional*): Numbers of the items to keep.
+        """
         ...
 
     def probe(self, stage: int) -> Probe | None:
-        """An earlier stage as a linear head on fixed features, if it is one."""
+        """The linear head of a first stage with `mode="probe"`; `None` for other stages."""
         ...
 
     def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sum of every process's tensor."""
+        """Sum of a tensor over all processes."""
         ...
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """Every process's value, in the order of the processes."""
+        """The value of every process, in the order of the processes."""
         ...
 
     def item_numbers(self, items: Items) -> np.ndarray:
-        """The numbers of the chosen items, ascending; a stream has none."""
+        """The numbers of these items, ascending. Not available for streams."""
         ...
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
-        """The labels of the chosen items as given (or another column's values for the same items), -100 left out, from
-        the dataset alone."""
+        """The given labels of these items (or their values in another column), read from the dataset."""
         ...
 
     def class_counts(self, items: Items) -> torch.Tensor:
-        """How many items of each class there are, by the labels as given: (K,) float64."""
+        """Number of these items per class, by the given labels: `(K,)` float64."""
         ...
+
+
+# ---------------------------------------------------------------------- methods
+class Method:
+    """
+    Plain cross-entropy on all rows in one stage. Subclasses override what they change.
+
+    Args:
+        args (`GLCConfig`): The options.
+        num_labels (`int`): K.
+        given_matrix ([`CorruptionMatrix`], *optional*): A known matrix.
+
+    Attributes:
+        matrices (`dict[str, CorruptionMatrix]`): The matrix of each source of labels. A method with one source stores
+            it as `matrix`, which is the entry [`ONE_SOURCE`].
+    """
+
+    name: ClassVar[str]
+    needs_trusted: ClassVar[bool] = True
+    needs_untrusted: ClassVar[bool] = True
+    # Whether the method uses a corruption matrix. A matrix given to any other method is an error.
+    uses_matrix: ClassVar[bool] = False
+    # Whether the last stage applies `GLCConfig.trusted_share`. Baselines use the rows as they are.
+    upsamples_trusted: ClassVar[bool] = False
+    # Tensors besides the matrices that a resumed run needs; see `state`.
+    state_names: ClassVar[tuple[str, ...]] = ()
+    # Whether losses or weights need the number of each item, which a stream does not have.
+    needs_item_numbers: ClassVar[bool] = False
+
+    def __init__(self, args: Any, num_labels: int, given_matrix: CorruptionMatrix | None = None) -> None:
+        self.args = args
+        self.num_labels = num_labels
+        self.given_matrix = given_matrix
+        self.matrices: dict[str, CorruptionMatrix] = {}
+        self.matrix = given_matrix
+        if given_matrix is not None and not self.uses_matrix:
+            raise ValueError(
+                f"method {self.name!r} does not use a corruption matrix, but one is given: remove it, or use "
+                "'true_matrix'."
+            )
+        self.check()
+
+    @property
+    def matrix(self) -> CorruptionMatrix | None:
+        """The matrix of the only source."""
+        return self.matrices.get(ONE_SOURCE)
+
+    @matrix.setter
+    def matrix(self, matrix: CorruptionMatrix | None) -> None:
+        self.matrices = {} if matrix is None else {ONE_SOURCE: matrix}
+
+    def check(self) -> None:
+        """Raise for options that the method can't work with. Called before any training."""
+
+    def prepare_model(self, model: torch.nn.Module) -> None:
+        """Raise for models that the method can't train, and set up the others. Called before any training."""
+
+    def first_stages(self) -> list[Stage]:
+        """The stages before the last one, in order."""
+        return []
+
+    def last_stage(self) -> Stage:
+        """The stage that trains the final model."""
+        return Stage("all")
+
+    def plain_last_stage(self) -> Stage | None:
+        """The last stage if it is plain training from the initial weights, which can be another method's first."""
+        cls, last = type(self), self.last_stage()
+        plain = cls.item_losses is Method.item_losses and cls.item_weights is Method.item_weights
+        return last if plain and last.start == "initial" else None
+
+    def estimate(self, run: EstimationRun) -> None:
+        """Estimate what the last stage needs, such as the matrix. Called after the first stages."""
+
+    def refinement_steps(self, total: int) -> tuple[int, ...]:
+        """The steps of the last stage, of `total`, after which [`~Method.refine`] is called."""
+        return ()
+
+    def refine(self, run: EstimationRun) -> None:
+        """Improve the estimate during the last stage; stage 0 of `run` is the last stage as it is now."""
+
+    def restore_refined(self, matrix: CorruptionMatrix) -> None:
+        """Restore the matrix that [`~Method.refine`] had produced, in a resumed last stage."""
+
+    def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
+        """Loss of each item in the last stage, in the shape of the items; 0 for items that don't count."""
+        return batch.cross_entropy(logits)
+
+    def item_weights(
+        self, trainer: Any, model: torch.nn.Module, inputs: dict, batch: LabelBatch
+    ) -> torch.Tensor | None:
+        """Weights of the items' losses in this step; `None` if all are 1."""
+        return None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Tensors besides the matrices that a resumed last stage needs, named by `state_names`."""
+        return {}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Restore what [`~Method.state`] returned."""
 
 
 class MatrixMethod(Method):
     """
-    Trains on all rows with `-log Σ_i softmax(logits)_i · C[i, label]`, plain cross-entropy on trusted ones. A given
-    matrix is used as it is, with no first stage; otherwise a subclass estimates it.
+    Train on all rows with `-log Σ_i softmax(logits)_i · C[i, label]`, and with plain cross-entropy on trusted rows. A
+    given matrix is used as it is, without a first stage; otherwise a subclass estimates it.
     """
 
     uses_matrix = True
     upsamples_trusted = True
-    # Whether trusted labels are known to be right (the gold part), or corrected like any other.
-    identity_on_trusted = True
+    # Whether trusted labels are known to be right, or corrected like all others.
+    identity_on_trusted: ClassVar[bool] = True
 
     def first_stage(self) -> Stage | None:
-        """What is trained to estimate the matrix, if anything."""
+        """The stage whose model the matrix is estimated from, if there is one."""
         return None
 
     def first_stages(self) -> list[Stage]:
-        """The first stage, unless the matrix is given."""
         stage = self.first_stage() if self.given_matrix is None else None
         return [stage] if stage is not None else []
 
     def last_stage(self) -> Stage:
-        """All rows, from the initial weights or (`stage2_start="continue"`) the first stage's."""
         continues = self.args.stage2_start == "continue" and self.first_stages()
         return Stage("all", start="previous" if continues else "initial")
 
-    def item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """The corrected cross-entropy of each item."""
+    def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
         trusted = batch.trusted if self.identity_on_trusted else None
         return corrected_cross_entropy(logits, batch.labels, self.matrix, trusted, reduction="none")
 
 
+# ---------------------------------------------------------------------- steps that several methods share
 _Matrix = TypeVar("_Matrix", GoldAccumulator, ConfusionAccumulator)
 
 
-def accumulate_trusted(run: EstimationRun, accumulator: _Matrix, stage: int = 0, temperature: float = 1.0) -> _Matrix:
-    """The stage's softmax on every trusted item, summed up by its true class over all processes."""
-    for batch in run.infer(stage, "trusted"):
+def accumulate_trusted(run: EstimationRun, accumulator: _Matrix, temperature: float = 1.0) -> _Matrix:
+    """Add the first stage's softmax on every trusted item to an accumulator, over all processes."""
+    for batch in run.infer(0, "trusted"):
         accumulator.update_logits(batch.logits, batch.labels, temperature)
     return accumulator.all_reduce(run.sum_over_processes)
 
 
-def fit_stage_temperature(run: EstimationRun, stage: int = 0) -> float:
-    """The temperature that calibrates the stage on the noisy labels it held out."""
-    accumulator = TemperatureAccumulator()
-    for batch in run.infer(stage, "untrusted", part="held_out"):
-        accumulator.update(batch.logits, batch.labels)
-    return accumulator.all_reduce(run.sum_over_processes).compute()
-
-
-def finish_matrix(run: EstimationRun, args: GLCConfig, probs: torch.Tensor, counts: torch.Tensor) -> CorruptionMatrix:
-    """Rows for classes without trusted items, base rates where asked for, names."""
+def finish_matrix(run: EstimationRun, args: Any, probs: torch.Tensor, counts: torch.Tensor) -> CorruptionMatrix:
+    """Fill the rows of classes without trusted items, match the base rates if asked, and add the class names."""
     probs = fill_missing_rows(probs, counts, args.missing_classes, run.label_names)
     if args.match_base_rates:
         noisy = run.class_counts("untrusted")
@@ -290,7 +360,7 @@ def finish_matrix(run: EstimationRun, args: GLCConfig, probs: torch.Tensor, coun
 
 
 def logits_of(outputs: Any) -> torch.Tensor:
-    """The logits of a model called without labels: `.logits`, the first of a tuple, or the tensor itself."""
+    """The logits in a model's outputs: `.logits`, the first element of a tuple, or the tensor itself."""
     if isinstance(outputs, torch.Tensor):
         return outputs
     if hasattr(outputs, "logits"):

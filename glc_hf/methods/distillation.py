@@ -3,32 +3,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
-from glc_hf.labels.reading import IGNORED_LABEL
-from glc_hf.methods.base import Batch, Method, Stage, accumulate_trusted, finish_matrix, plain_cross_entropy, register
+from glc_hf.labels.label_batch import LabelBatch
+from glc_hf.methods.base import (
+    EstimationRun,
+    Method,
+    MethodOptions,
+    Stage,
+    accumulate_trusted,
+    finish_matrix,
+    register,
+)
 
 
-if TYPE_CHECKING:
-    from glc_hf.methods.base import EstimationRun
+_VALIDATION_SHARE = 0.25
 
 
-_HELD_OUT_TO_VALIDATE = 0.25
+@dataclass
+class DistillationOptions(MethodOptions):
+    """Options of `distillation`."""
+
+    distillation_lambda: str = field(
+        default="auto", metadata={"help": "Weight of the given label: a number in [0, 1], auto or paper_code."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.distillation_lambda = value = str(self.distillation_lambda)
+        try:
+            valid = value in ("auto", "paper_code") or 0.0 <= float(value) <= 1.0
+        except ValueError:
+            valid = False
+        if not valid:
+            raise ValueError(f"distillation_lambda must be a number in [0, 1], 'auto' or 'paper_code'; got {value!r}.")
 
 
 @register("distillation")
 class Distillation(Method):
     """
-    A network trained on three quarters of the trusted rows gives soft targets s(x) to the untrusted ones; the last
-    stage's target there is λ·onehot(given label) + (1 − λ)·s(x), and the label itself on trusted rows.
+    A network trained on three quarters of the trusted rows gives soft targets s(x) for the untrusted rows. The target
+    of the last stage is λ·onehot(given label) + (1 − λ)·s(x) on untrusted rows, and the label on trusted rows.
 
-    λ is `distillation_lambda`: a number, or from two mean precisions, the clean network's on the last quarter (c) and
-    the given labels' own (n), read off Ĉ by Bayes: p(true = k | given = k) = Ĉ[k, k]·b_k / b̃_k. `"auto"` is
-    n / (n + c), so that the more precise of the two counts more; `"paper_code"` is c / (n + c), as the authors' code
-    has it.
+    λ is `distillation_lambda`: a number, or computed from two mean precisions: c of the clean network on the remaining
+    quarter, and n of the given labels, from Ĉ by Bayes' rule: p(true = k | given = k) = Ĉ[k, k]·b_k / b̃_k. `"auto"` is
+    n / (n + c), so that the more precise one has more weight. `"paper_code"` is c / (n + c), as in the authors' code.
     """
 
     needs_item_numbers = True
@@ -41,24 +64,24 @@ class Distillation(Method):
 
     @property
     def _fixed_weight(self) -> float | None:
-        chosen = self.args.distillation_lambda
-        return None if chosen in ("auto", "paper_code") else float(chosen)
+        value = self.args.distillation_lambda
+        return None if value in ("auto", "paper_code") else float(value)
 
     def first_stages(self) -> list[Stage]:
-        """The noisy network, where λ must be found (as in `glc`, so that the two can share it); then the clean one."""
-        clean = Stage("trusted", min_updates=self.args.trusted_min_updates, held_out=_HELD_OUT_TO_VALIDATE)
+        """The noisy network if λ is computed (the same stage as in `glc`, so they can share it); the clean network."""
+        clean = Stage("trusted", min_updates=self.args.trusted_min_updates, held_out=_VALIDATION_SHARE)
         return [clean] if self._fixed_weight is not None else [Stage("untrusted", mode=self.args.stage1), clean]
 
     def estimate(self, run: EstimationRun) -> None:
-        """Soft targets for every untrusted item, and λ."""
+        """Compute λ and the soft target of every untrusted item."""
         clean = len(self.first_stages()) - 1
         targets = torch.zeros(len(run.item_labels("all")), self.num_labels)
         for batch in run.infer(clean, "untrusted"):
             targets[batch.items] = batch.logits.softmax(-1)
         self.soft_targets = run.sum_over_processes(targets)
-        self.weight = self._fixed_weight if self._fixed_weight is not None else self._find_weight(run, clean)
+        self.weight = self._fixed_weight if self._fixed_weight is not None else self._compute_weight(run, clean)
 
-    def _find_weight(self, run: EstimationRun, clean: int) -> float:
+    def _compute_weight(self, run: EstimationRun, clean: int) -> float:
         estimate = accumulate_trusted(run, GoldAccumulator(self.num_labels))
         matrix = finish_matrix(run, self.args, *estimate.compute())
         true, given = run.class_counts("trusted"), run.class_counts("untrusted")
@@ -71,27 +94,23 @@ class Distillation(Method):
             precision_of_network(confusion.sums[0]), noisy_precision, self.args.distillation_lambda
         )
 
-    def item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """λ·CE(given label) + (1 − λ)·CE(soft target) on untrusted items, CE(label) on trusted ones."""
-        given = plain_cross_entropy(logits, batch.labels)
+    def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
+        """λ·CE(given label) + (1 − λ)·CE(soft target) on untrusted items, CE(label) on trusted items."""
+        given = batch.cross_entropy(logits)
         targets = self.soft_targets[batch.items].to(logits.device)
         soft = -(targets * logits.float().log_softmax(-1)).sum(-1)
         mixed = self.weight * given + (1.0 - self.weight) * soft
-        mixed = mixed.masked_fill(batch.labels == IGNORED_LABEL, 0.0)
-        return torch.where(batch.trusted, given, mixed)
+        return torch.where(batch.trusted, given, mixed.masked_fill(~batch.counted, 0.0))
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Soft targets and λ."""
         return {"soft_targets": self.soft_targets, "weight": torch.tensor(self.weight, dtype=torch.float64)}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Soft targets and λ."""
         self.soft_targets, self.weight = state["soft_targets"], float(state["weight"])
 
 
 def precision_of_network(confusion: torch.Tensor) -> float:
-    """Mean over classes of p(true = k | predicted = k), from counts by (true, predicted); 0 for a class never
-    predicted."""
+    """Mean over classes of p(true = k | predicted = k), from counts by (true, predicted); 0 if never predicted."""
     predicted = confusion.sum(dim=0)
     return float((confusion.diagonal() / predicted.clamp(min=1.0)).mean())
 
@@ -104,7 +123,7 @@ def precision_of_labels(matrix: torch.Tensor, true_rates: torch.Tensor, given_ra
 
 
 def weight_of_given_label(clean_precision: float, noisy_precision: float, choice: str) -> float:
-    """λ from the two precisions; one half where both are zero."""
+    """λ from the two precisions; 0.5 if both are zero."""
     total = clean_precision + noisy_precision
     if total <= 0.0:
         return 0.5

@@ -1,28 +1,40 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Forward loss correction (Patrini et al. 2017): a matrix without trusted labels, with and without their gold part."""
+"""Forward loss correction (Patrini et al. 2017): a matrix estimated without trusted labels."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import torch
 
 from glc_hf.correction.estimators import AnchorFinder
 from glc_hf.matrix import CorruptionMatrix
-from glc_hf.methods.base import MatrixMethod, Stage, register
-
-
-if TYPE_CHECKING:
-    from glc_hf.methods.base import EstimationRun
+from glc_hf.methods.base import EstimationRun, MatrixMethod, MethodOptions, Stage, register
 
 
 _MANY_CLASSES = 100
 
 
+@dataclass
+class ForwardOptions(MethodOptions):
+    """Options of `forward` and `forward_gold`."""
+
+    anchor_percentile: float | None = field(
+        default=None, metadata={"help": "Percentile of Forward's anchors (default: 97; 100 for 100 or more classes)."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.anchor_percentile is not None and not 0.0 < self.anchor_percentile <= 100.0:
+            raise ValueError(f"anchor_percentile must be in (0, 100], got {self.anchor_percentile!r}.")
+
+
 @register("forward")
 class Forward(MatrixMethod):
-    """Stage 1 trains on all rows; Ĉ[k] is its softmax at the example whose probability of k is the highest below the
-    97th percentile (`anchor_percentile`; the plain maximum for many classes). No label is taken as trusted."""
+    """
+    Stage 1 trains on all rows. Ĉ[k] is its softmax at the example whose probability of class k is the highest below
+    the 97th percentile (`anchor_percentile`; the maximum for many classes). No label counts as trusted.
+    """
 
     needs_trusted = False
     needs_untrusted = False
@@ -31,11 +43,10 @@ class Forward(MatrixMethod):
     identity_on_trusted = False
 
     def first_stage(self) -> Stage:
-        """All rows."""
         return Stage("all", mode=self.args.stage1)
 
     def estimate(self, run: EstimationRun) -> None:
-        """Finds each class's example in one pass, and reads its probabilities in a second over these few."""
+        """Find the example of each class in one pass, and read its probabilities in a second pass over these few."""
         if self.given_matrix is not None:
             return
         percentile = self.args.anchor_percentile or (100.0 if self.num_labels >= _MANY_CLASSES else 97.0)
@@ -48,14 +59,14 @@ class Forward(MatrixMethod):
         anchors = first.anchors()
         probs = torch.zeros(self.num_labels, self.num_labels, dtype=torch.float64)
         for batch in run.infer(0, "all", only=anchors):
-            classes, places = (anchors.unsqueeze(1) == batch.items).nonzero(as_tuple=True)
-            probs[classes] = batch.logits[places].double().softmax(-1)
+            classes, positions = (anchors.unsqueeze(1) == batch.items).nonzero(as_tuple=True)
+            probs[classes] = batch.logits[positions].double().softmax(-1)
         self.matrix = CorruptionMatrix(run.sum_over_processes(probs), run.label_names)
 
 
 @register("forward_gold")
 class ForwardGold(Forward):
-    """Forward's matrix, with plain cross-entropy on trusted rows: what the gold part alone adds."""
+    """Forward's matrix with plain cross-entropy on trusted rows: what the gold loss adds without GLC's estimate."""
 
     needs_trusted = True
     upsamples_trusted = True

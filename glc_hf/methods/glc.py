@@ -1,42 +1,77 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Gold Loss Correction, the method of the paper."""
+"""Gold Loss Correction, the method of the paper, and the refinement of its matrix."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from transformers.utils import logging
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
+from glc_hf.correction.calibration import TemperatureAccumulator
 from glc_hf.correction.refinement import enough_rows, lean_scarce_rows, most_likely_matrix
 from glc_hf.matrix import CorruptionMatrix
-from glc_hf.methods.base import MatrixMethod, Stage, accumulate_trusted, finish_matrix, fit_stage_temperature, register
+from glc_hf.methods.base import (
+    EstimationRun,
+    MatrixMethod,
+    MethodOptions,
+    Stage,
+    accumulate_trusted,
+    check_choice,
+    finish_matrix,
+    register,
+)
 from glc_hf.randomness import random_uint64
 
 
-if TYPE_CHECKING:
-    from glc_hf.methods.base import EstimationRun
-    from glc_hf.training.config import GLCConfig
+logger = logging.get_logger(__name__)
+
+_CALIBRATION_SHARE = 0.05
+# Refinement looks at this many untrusted items per class on average, and at no fewer than this in all.
+_ITEMS_PER_CLASS = 200
+_MIN_ITEMS = 2000
+_MAX_PROBABILITIES = 20_000_000  # items × classes, in float64
 
 
-_HELD_OUT_TO_CALIBRATE = 0.05
+@dataclass
+class GLCOptions(MethodOptions):
+    """Options of `glc`."""
+
+    calibrate: bool = field(
+        default=False, metadata={"help": "Calibrate stage 1 with a temperature before estimating the matrix."}
+    )
+    refine_matrix: bool = field(
+        default=True,
+        metadata={"help": "Improve the matrix during the last stage, from the untrusted labels; False: as the paper."},
+    )
+    estimator: str = field(
+        default="gold",
+        metadata={"help": "How glc estimates the matrix; paired counts it.", "choices": ["gold", "paired"]},
+    )
+    noisy_label_column: str | None = field(
+        default=None, metadata={"help": "Column with the noisy labels of trusted rows (estimator=paired)."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("estimator", self.estimator, ("gold", "paired"))
 
 
 @register("glc")
 class GoldLossCorrection(MatrixMethod):
     """
-    Stage 1 learns p(noisy label | x) from the untrusted rows; Ĉ[k] is its mean over the trusted rows of class k; the
-    last stage trains on all rows with the loss corrected by Ĉ.
+    Stage 1 learns p(noisy label | x) from the untrusted rows. Ĉ[k] is the mean of its softmax over the trusted rows of
+    class k. The last stage trains on all rows with the loss corrected by Ĉ.
 
-    With `calibrate`, stage 1 is first calibrated on rows held out of it; with `match_base_rates`, Ĉ is fitted to the
-    frequencies of the noisy labels; with `estimator="paired"`, Ĉ is counted from trusted rows that carry both labels.
-
-    With `stage1="probe"`, stage 1 is a linear head on the pretrained network's features.
-
-    With `refine_matrix`, the last stage looks at Ĉ twice more, when its model knows true labels itself: trusted rows
-    are few, but each untrusted label says something about Ĉ too.
+    - `calibrate`: stage 1 is first calibrated on rows that it did not train on.
+    - `match_base_rates`: Ĉ is fitted to the frequencies of the noisy labels.
+    - `estimator="paired"`: Ĉ is counted from trusted rows that carry both labels.
+    - `stage1="probe"`: stage 1 is a linear head on the features of the pretrained network.
+    - `refine_matrix`: the last stage updates Ĉ twice from the untrusted labels, given its own predictions of the true
+      labels. Trusted rows are few, but every untrusted label carries information about Ĉ.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -44,31 +79,28 @@ class GoldLossCorrection(MatrixMethod):
         self.first_estimate: CorruptionMatrix | None = None
 
     def check(self) -> None:
-        """The paired estimator needs a column to count."""
         if self.given_matrix is None and self.args.estimator == "paired" and self.args.noisy_label_column is None:
             raise ValueError(
                 "estimator='paired' counts which label the noisy source gave to each trusted row: name the column "
-                "that holds it with noisy_label_column=…"
+                "with these labels, noisy_label_column=…"
             )
 
     def first_stage(self) -> Stage | None:
-        """The untrusted rows; none where both labels are known."""
         if self.args.estimator == "paired":
             return None
-        held_out = _HELD_OUT_TO_CALIBRATE if self.args.calibrate else 0.0
+        held_out = _CALIBRATION_SHARE if self.args.calibrate else 0.0
         return Stage("untrusted", held_out=held_out, mode=self.args.stage1)
 
     def estimate(self, run: EstimationRun) -> None:
-        """Estimates Ĉ."""
         if self.given_matrix is not None:
             return
-        # The sums go before the matrix comes: each of them is K×K in float64.
+        # `del` before the matrix is made: each of the sums is K×K in float64.
         if self.args.estimator == "paired":
             probs, counts = self._count_pairs(run).compute()
         else:
-            temperature = fit_stage_temperature(run) if self.args.calibrate else 1.0
+            temperature = _fit_temperature(run) if self.args.calibrate else 1.0
             sums = GoldAccumulator(self.num_labels)
-            probs, counts = accumulate_trusted(run, sums, temperature=temperature).compute()
+            probs, counts = accumulate_trusted(run, sums, temperature).compute()
             del sums
         if self._refines:
             probs = lean_scarce_rows(probs, counts)
@@ -78,20 +110,17 @@ class GoldLossCorrection(MatrixMethod):
 
     @property
     def _refines(self) -> bool:
-        """Only what is estimated is made better: a matrix that was given or counted is used as it is."""
+        """A matrix that was given or counted is never changed."""
         return self.args.refine_matrix and self.given_matrix is None and self.args.estimator == "gold"
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
-        """See [`refinement_steps`]."""
         return refinement_steps(total) if self._refines else ()
 
     def refine(self, run: EstimationRun) -> None:
-        """Puts a better Ĉ in place of the one that is there."""
         self.first_estimate = self.first_estimate or self.matrix
         self.matrix = refine_estimate(run, self.first_estimate, self.args.seed) or self.matrix
 
-    def take_refined(self, matrix: CorruptionMatrix) -> None:
-        """What an interrupted run had refined its first estimate, which is in place, to."""
+    def restore_refined(self, matrix: CorruptionMatrix) -> None:
         self.first_estimate, self.matrix = self.matrix or matrix, matrix
 
     def _count_pairs(self, run: EstimationRun) -> ConfusionAccumulator:
@@ -108,77 +137,31 @@ class GoldLossCorrection(MatrixMethod):
         return pairs
 
 
-logger = logging.get_logger(__name__)
-_ITEMS_A_CLASS = 200
-_FEWEST_ITEMS = 2000
-_NUMBERS_AT_ONCE = 20_000_000  # items × classes, in float64
+def _fit_temperature(run: EstimationRun) -> float:
+    """The temperature that calibrates stage 1 on the noisy labels it held out."""
+    accumulator = TemperatureAccumulator()
+    for batch in run.infer(0, "untrusted", part="held_out"):
+        accumulator.update(batch.logits, batch.labels)
+    return accumulator.all_reduce(run.sum_over_processes).compute()
 
 
+# ---------------------------------------------------------------------- refinement of the matrix
 def refinement_steps(total: int) -> tuple[int, ...]:
-    """After a third of the steps, when the model knows most classes, and after two thirds."""
+    """After one third of the steps, when the model knows most classes, and after two thirds."""
     return tuple(sorted({step for step in (total // 3, 2 * total // 3) if step > 0}))
-
-
-def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: GLCConfig) -> CorruptionMatrix | None:
-    """
-    A better matrix before the last stage begins, where stage 1 is a linear head on fixed features: a linear model of
-    the true labels is fitted on all items with the loss corrected by the matrix so far, trusted ones counting as in
-    the last stage, and the matrix becomes the most likely one given this model. Twice: after that it hardly moves.
-
-    The mean softmax over a class's trusted rows mixes in what the head takes for other classes, which a linear one
-    does often; here that is part of the model. `None` where stage 1 is no such head.
-    """
-    probe, classes = run.probe(0), run.num_labels
-    if probe is None or _too_many_classes(classes, len(run.item_numbers("untrusted"))):
-        return None
-    table = probe.table
-    flags = torch.zeros(len(run.item_labels("all")), dtype=torch.bool)
-    flags[torch.from_numpy(run.item_numbers("trusted"))] = True
-    given = torch.from_numpy(np.asarray(run.item_labels("all")))[table.numbers]
-    trusted = flags[table.numbers]
-    counts = run.class_counts("trusted")
-    number = float(counts.sum())
-    # As the last stage repeats them: to their share, and never below what they are.
-    weight = max(1.0, args.trusted_share / (1 - args.trusted_share) * (len(flags) - number) / number)
-    everything = torch.arange(len(table.numbers))
-    looked_at = (~trusted).nonzero().squeeze(1)
-    chosen = _some_items(run, args.seed)
-    if chosen is not None:
-        looked_at = looked_at[torch.isin(table.numbers[looked_at], chosen)]
-    first, matrix, head = torch.tensor(estimate.probs), torch.tensor(estimate.probs), None
-    for _ in range(2):
-        head = table.fit(
-            everything,
-            given,
-            classes,
-            penalty=probe.penalty,
-            matrix=matrix,
-            trusted=trusted,
-            trusted_weight=weight,
-            start=head,
-        )
-        matrix = most_likely_matrix(
-            table.logits(head, looked_at).softmax(dim=-1),
-            given[looked_at],
-            first,
-            counts.clamp(min=enough_rows(counts)),
-            reduce=run.sum_over_processes,
-        )
-    return CorruptionMatrix(matrix, estimate.label_names)
 
 
 def refine_estimate(run: EstimationRun, estimate: CorruptionMatrix, seed: int) -> CorruptionMatrix | None:
     """
-    The matrix that explains the untrusted labels best, given the last stage's model as it is now and the first
-    estimate; see [`~correction.refine.most_likely_matrix`].
+    The matrix that best explains the untrusted labels, given the predictions of the last stage as it is now and the
+    first estimate; see [`~correction.refinement.most_likely_matrix`].
 
-    It looks at 200 untrusted items a class on the average (2,000 at least, all where there are fewer), the same ones
-    each time, and never at more than 160 MB of probabilities; with so many classes that this leaves fewer than ten
-    items a class it gives `None`.
+    It uses 200 untrusted items per class on average (at least 2,000, or all if there are fewer), the same ones each
+    time, and at most 160 MB of probabilities. Returns `None` if that leaves fewer than ten items per class.
     """
-    classes, chosen = run.num_labels, _some_items(run, seed)
+    classes, chosen = run.num_labels, _some_untrusted_items(run, seed)
     if _too_many_classes(classes, len(run.item_numbers("untrusted"))):
-        logger.info(f"The matrix is not refined: with {classes:,} classes it would take too much memory.")
+        logger.info(f"The matrix is not refined: with {classes:,} classes this would need too much memory.")
         return None
     probs, labels = [torch.empty(0, classes)], [torch.empty(0, dtype=torch.int64)]
     for batch in run.infer(0, "untrusted", only=chosen):
@@ -195,18 +178,66 @@ def refine_estimate(run: EstimationRun, estimate: CorruptionMatrix, seed: int) -
     return CorruptionMatrix(refined, estimate.label_names)
 
 
-def _wanted_items(classes: int) -> int:
-    return min(max(_FEWEST_ITEMS, _ITEMS_A_CLASS * classes), _NUMBERS_AT_ONCE // classes)
+def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any) -> CorruptionMatrix | None:
+    """
+    Refine the matrix before the last stage, if stage 1 is a linear head on fixed features; `None` otherwise.
+
+    The mean softmax over the trusted rows of a class also contains the head's own errors, and a linear head makes many.
+    So a linear model of the true labels is fitted on all items with the loss corrected by the current matrix (trusted
+    items weighted as in the last stage), and the matrix becomes the most likely one given this model. This is done
+    twice; after that it hardly changes.
+    """
+    probe, classes = run.probe(0), run.num_labels
+    if probe is None or _too_many_classes(classes, len(run.item_numbers("untrusted"))):
+        return None
+    table = probe.table
+    flags = torch.zeros(len(run.item_labels("all")), dtype=torch.bool)
+    flags[torch.from_numpy(run.item_numbers("trusted"))] = True
+    given = torch.from_numpy(np.asarray(run.item_labels("all")))[table.numbers]
+    trusted = flags[table.numbers]
+    counts = run.class_counts("trusted")
+    number = float(counts.sum())
+    # The last stage repeats trusted rows up to their share, and never drops any.
+    weight = max(1.0, args.trusted_share / (1 - args.trusted_share) * (len(flags) - number) / number)
+    all_items = torch.arange(len(table.numbers))
+    untrusted = (~trusted).nonzero().squeeze(1)
+    chosen = _some_untrusted_items(run, args.seed)
+    if chosen is not None:
+        untrusted = untrusted[torch.isin(table.numbers[untrusted], chosen)]
+    first, matrix, head = torch.tensor(estimate.probs), torch.tensor(estimate.probs), None
+    for _ in range(2):
+        head = table.fit(
+            all_items,
+            given,
+            classes,
+            penalty=probe.penalty,
+            matrix=matrix,
+            trusted=trusted,
+            trusted_weight=weight,
+            start=head,
+        )
+        matrix = most_likely_matrix(
+            table.logits(head, untrusted).softmax(dim=-1),
+            given[untrusted],
+            first,
+            counts.clamp(min=enough_rows(counts)),
+            reduce=run.sum_over_processes,
+        )
+    return CorruptionMatrix(matrix, estimate.label_names)
+
+
+def _num_items(classes: int) -> int:
+    return min(max(_MIN_ITEMS, _ITEMS_PER_CLASS * classes), _MAX_PROBABILITIES // classes)
 
 
 def _too_many_classes(classes: int, items: int) -> bool:
-    return _wanted_items(classes) < min(10 * classes, items)
+    return _num_items(classes) < min(10 * classes, items)
 
 
-def _some_items(run: EstimationRun, seed: int) -> torch.Tensor | None:
-    """The numbers of the untrusted items to look at, the same ones each time; `None` for all of them."""
-    numbers, wanted = run.item_numbers("untrusted"), _wanted_items(run.num_labels)
-    if len(numbers) <= wanted:
+def _some_untrusted_items(run: EstimationRun, seed: int) -> torch.Tensor | None:
+    """The numbers of the untrusted items that refinement uses, the same ones each time; `None` for all of them."""
+    numbers, count = run.item_numbers("untrusted"), _num_items(run.num_labels)
+    if len(numbers) <= count:
         return None
     order = np.argsort(random_uint64("refine", seed, numbers), kind="stable")
-    return torch.from_numpy(np.sort(numbers[order[:wanted]]))
+    return torch.from_numpy(np.sort(numbers[order[:count]]))

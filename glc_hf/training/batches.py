@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The user's collator, with flags and row numbers carried past it."""
+"""Rows of a training set with their flags and row numbers, and the collators that keep both through batching."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ROW_KEY = "__row__"
 
 class FlaggedRows(torch.utils.data.Dataset):
     """
-    Rows of a dataset by number, each with its flag and its row number attached, whatever transform made its columns.
+    Rows of a dataset by number, each with its flag and its row number, whatever transform the dataset has.
 
     Args:
-        dataset (`datasets.Dataset`): Read a batch at a time.
-        rows (`np.ndarray`): Row numbers, repeated ones allowed. A negative number −1−i stands for row i as padding.
-        flags (`Column`, *optional*): The flags to attach; those that the dataset itself may have if there are none.
+        dataset (`datasets.Dataset`): Read one batch at a time.
+        rows (`np.ndarray`): Row numbers; they may repeat. A negative number −1−i is row i as padding.
+        flags (`Column`, *optional*): The flags to attach. By default those in the dataset, if there are any.
         trusted_column (`str`): The key of the flag in each item.
     """
 
@@ -37,11 +37,11 @@ class FlaggedRows(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        return self.__getitems__([place])[0]
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.__getitems__([index])[0]
 
-    def __getitems__(self, places: Sequence[int]) -> FlaggedBatch:
-        numbers = self.rows[np.asarray(places, dtype=np.int64)]
+    def __getitems__(self, indices: Sequence[int]) -> FlaggedBatch:
+        numbers = self.rows[np.asarray(indices, dtype=np.int64)]
         rows = np.where(numbers < 0, -1 - numbers, numbers)
         columns = dict(self.dataset[rows.tolist()])
         flags = columns.pop(self.trusted_column, None)
@@ -53,23 +53,17 @@ class FlaggedRows(torch.utils.data.Dataset):
 
 class FlaggedBatch(Sequence):
     """
-    Some rows as the columns they were read in, their flags and row numbers apart. As a sequence it has one `dict` a
-    row; a collator that needs no single rows takes the columns whole.
+    Rows as the columns they were read in, with flags and row numbers kept separately. As a sequence it has one `dict`
+    per row; a collator that does not need single rows can use the columns.
 
     Args:
         columns (`dict[str, Any]`): The columns, all of one length.
-        numbers (`np.ndarray`): The row numbers, as [`FlaggedRows`] has them.
-        flags (`Sequence`, *optional*): A flag for each row, or several.
+        numbers (`np.ndarray`): The row numbers, as in [`FlaggedRows`].
+        flags (`Sequence`, *optional*): One flag per row, or a list of flags per row.
         trusted_column (`str`): The key of the flag in each item.
     """
 
-    def __init__(
-        self,
-        columns: dict[str, Any],
-        numbers: np.ndarray,
-        flags: Any,
-        trusted_column: str,
-    ) -> None:
+    def __init__(self, columns: dict[str, Any], numbers: np.ndarray, flags: Any, trusted_column: str) -> None:
         self.columns = columns
         self.numbers = numbers
         self.flags = flags
@@ -77,36 +71,36 @@ class FlaggedBatch(Sequence):
         for name, column in columns.items():
             if len(column) != len(numbers):
                 raise ValueError(
-                    f"{len(column)} values of {name!r} were read for {len(numbers)} rows: a transform must give "
-                    "as many as it gets."
+                    f"the dataset returned {len(column)} values of {name!r} for {len(numbers)} rows: a transform must "
+                    "return one value per row."
                 )
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, place: int) -> dict[str, Any]:  # type: ignore[override]
-        item = {name: column[place] for name, column in self.columns.items()}
-        item[ROW_KEY] = int(self.numbers[place])
+    def __getitem__(self, index: int) -> dict[str, Any]:  # type: ignore[override]
+        item = {name: column[index] for name, column in self.columns.items()}
+        item[ROW_KEY] = int(self.numbers[index])
         if self.flags is not None:
-            item[self.trusted_column] = self.flags[place]
+            item[self.trusted_column] = self.flags[index]
         return item
 
     def with_columns(self, columns: dict[str, Any]) -> FlaggedBatch:
         """The same rows with other columns."""
         return FlaggedBatch(columns, self.numbers, self.flags, self.trusted_column)
 
-    def unflagged(self) -> list[dict[str, Any]]:
-        """One `dict` a row, without flag and row number."""
-        return [{name: column[place] for name, column in self.columns.items()} for place in range(len(self))]
+    def without_flags(self) -> list[dict[str, Any]]:
+        """One `dict` per row, without flag and row number."""
+        return [{name: column[index] for name, column in self.columns.items()} for index in range(len(self))]
 
 
 class FlagCollator:
     """
-    Takes the flag and the row number out of each feature, lets the user's collator do its work on the rest, and puts
-    them into the batch as tensors. Collators that pad labels (token classification) never see a column they can't pad.
+    Takes flags and row numbers out of the features, calls the user's collator on the rest, and adds them to the batch
+    as tensors. Collators that pad labels (token classification) never see a column that they can't pad.
 
-    Where the columns were read as tensors and the collator is the default one, which would only stack them again, they
-    are the batch: no row is looked at.
+    If the columns are tensors already and the collator is the default one, which would only stack them, they become
+    the batch directly.
 
     Args:
         collator (`Callable`): The user's collator.
@@ -121,7 +115,7 @@ class FlagCollator:
 
     @property
     def tokenizer(self) -> Any:
-        """The wrapped collator's tokenizer, which `Trainer` saves with the model."""
+        """The tokenizer of the wrapped collator, which `Trainer` saves with the model."""
         return getattr(self.collator, "tokenizer", None)
 
     def __call__(self, features: list[Any]) -> dict[str, Any]:
@@ -141,10 +135,10 @@ class FlagCollator:
         return batch
 
     def _collate_columns(self, features: FlaggedBatch) -> dict[str, Any]:
-        stacks = self.collator is default_data_collator or isinstance(self.collator, DefaultDataCollator)
-        batch = _stacked(features.columns) if stacks else None
+        is_default = self.collator is default_data_collator or isinstance(self.collator, DefaultDataCollator)
+        batch = _stacked(features.columns) if is_default else None
         if batch is None:
-            batch = self.collator(features.unflagged())
+            batch = self.collator(features.without_flags())
         labels = batch.get(self.label_name)
         if labels is not None and features.flags is not None:
             batch[self.trusted_column] = self._align(features.flags, labels)
@@ -152,11 +146,12 @@ class FlagCollator:
         return batch
 
     def _align(self, flags: list[Any] | np.ndarray, labels: torch.Tensor) -> torch.Tensor:
-        """One flag for each label: a row's flag on all its tokens, a token's on its own, False on padding."""
+        """One flag per label: the flag of a row for all its tokens, the flag of a token for itself, False for
+        padding."""
         if len(flags) != len(labels):
             raise ValueError(
-                f"the collator made {len(labels)} rows of labels of {len(flags)} rows: one belongs to each (collators "
-                "that put several texts into one row can't be used)."
+                f"the collator returned {len(labels)} rows of labels for {len(flags)} rows: one per row is needed "
+                "(collators that pack several texts into one row are not supported)."
             )
         if not isinstance(flags, np.ndarray):
             flags = [flags_of_row(flag, self.trusted_column) for flag in flags]
@@ -164,26 +159,21 @@ class FlagCollator:
             per_row = torch.as_tensor(np.asarray(flags, dtype=bool))
             return per_row.view(-1, *[1] * (labels.dim() - 1)).expand(labels.shape)
         aligned = torch.zeros(labels.shape, dtype=torch.bool)
-        from_left = getattr(self.tokenizer, "padding_side", "right") != "left"
-        for place, flag in enumerate(flags):
+        pads_right = getattr(self.tokenizer, "padding_side", "right") != "left"
+        for row, flag in enumerate(flags):
             length = len(flag)
             if length > labels.shape[1]:
                 raise ValueError(
-                    f"a row has {length} flags in {self.trusted_column!r} but the collator made {labels.shape[1]} "
-                    "labels of it: cut labels and flags together when you tokenize."
+                    f"a row has {length} flags in {self.trusted_column!r}, but the collator returned "
+                    f"{labels.shape[1]} labels for it: truncate labels and flags together when you tokenize."
                 )
-            where = slice(0, length) if from_left else slice(labels.shape[1] - length, None)
-            aligned[place, where] = torch.as_tensor(flag)
+            tokens = slice(0, length) if pads_right else slice(labels.shape[1] - length, None)
+            aligned[row, tokens] = torch.as_tensor(flag)
         return aligned
 
 
 class ColumnDropper:
-    """
-    Drops the columns that the model does not take, from the columns themselves where the rows come as such.
-
-    Args:
-        collator (`RemoveColumnsCollator`): The Trainer's own, which goes through them row by row.
-    """
+    """Wraps `Trainer`'s collator that drops unused columns, so that it works on whole columns as well as on rows."""
 
     def __init__(self, collator: RemoveColumnsCollator) -> None:
         self.collator = collator
@@ -195,7 +185,7 @@ class ColumnDropper:
 
 
 def _stacked(columns: dict[str, Any]) -> dict[str, torch.Tensor] | None:
-    """What `default_data_collator` makes of the rows of these columns; `None` where not all of them are tensors."""
+    """What `default_data_collator` returns for the rows of these columns; `None` if not all of them are tensors."""
     if not all(isinstance(column, torch.Tensor) for column in columns.values()):
         return None
     batch = {}
@@ -206,6 +196,6 @@ def _stacked(columns: dict[str, Any]) -> dict[str, torch.Tensor] | None:
         batch["labels"] = labels.to(torch.float if labels.is_floating_point() else torch.long, copy=True)
     elif "label_ids" in columns:
         batch["labels"] = columns["label_ids"].clone()
-    # Copies, as stacking makes them: what a transform keeps must not change with the batch.
+    # Copies, as stacking makes them: changing the batch must not change what a transform keeps.
     rest = {name: column.clone() for name, column in columns.items() if name not in ("label", "label_ids")}
     return {**batch, **rest}

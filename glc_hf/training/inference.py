@@ -1,64 +1,48 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""One pass of a trained stage over rows, shared out among the processes: what estimation is made of."""
+"""Inference over rows, shared among the processes: what estimates, refinement and audits are made of."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from transformers import TrainerCallback
 
-from glc_hf.labels.reading import IGNORED_LABEL
-from glc_hf.methods.base import Inferred, Items, Part, logits_of
+from glc_hf.labels.label_batch import label_batch
+from glc_hf.methods.base import Inferred, Items, Part, Probe, logits_of
 from glc_hf.training.batches import ROW_KEY
-from glc_hf.training.item_trainer import CorrectedTrainer
+from glc_hf.training.stage_trainer import StageTrainer
+from glc_hf.training.training_data import TrainingData
 
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from glc_hf.training.probe import ProbeTrainer
-    from glc_hf.training.stages import StageTrainer
-    from glc_hf.training.trainer import GLCTrainer
-    from glc_hf.training.training_data import TrainingData
-
-
-_TIMES_THE_EVALUATION_BATCH = 8
-
-
-def share_of_process(rows: np.ndarray, process: int, processes: int) -> np.ndarray:
-    """This process's rows. Every process gets equally many, so that none waits for another; rows that only fill up
-    come as −1−row and are dropped again after inference."""
-    share = math.ceil(len(rows) / processes)
-    places = np.arange(process * share, (process + 1) * share)
-    chosen = rows[places % len(rows)]
-    return np.where(places < len(rows), chosen, -1 - chosen)
+_BATCH_FACTOR = 8
 
 
 def infer(
-    trainer: CorrectedTrainer, dataset: Any, items: Items, only: torch.Tensor | None = None
+    trainer: StageTrainer, dataset: Any, items: Items, only: torch.Tensor | None = None
 ) -> Iterator[Inferred]:
     """
-    Runs a trainer's model over a dataset of flagged rows in evaluation mode, batch by batch.
+    Run a trainer's model over flagged rows in evaluation mode, batch by batch.
 
     Args:
-        trainer (`CorrectedTrainer`): Its model, device, precision and collator are used.
-        dataset: [`FlaggedRows`], or a stream that carries its flags.
-        items (`str`): The labels to keep; the others, and -100, are left out of what is yielded.
+        trainer ([`StageTrainer`]): Its model, device, precision and collator are used.
+        dataset: [`FlaggedRows`], or a stream with flags.
+        items (`str`): The labels to keep. Others, and -100, are left out.
         only (`torch.Tensor`, *optional*): Numbers of the items to keep.
     """
     args = trainer.args
     forward = LargestBatch(trainer)
-    streamed = isinstance(dataset, torch.utils.data.IterableDataset)
+    is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
     loader = torch.utils.data.DataLoader(
         dataset,
         batch_size=forward.batch_size,
         collate_fn=trainer._get_collator_with_removed_columns(trainer.data_collator, "Estimation"),
-        num_workers=0 if streamed else args.dataloader_num_workers,
+        num_workers=0 if is_stream else args.dataloader_num_workers,
         pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
     )
     processes, process = trainer.accelerator.num_processes, trainer.accelerator.process_index
@@ -67,8 +51,8 @@ def infer(
     model.eval()
     try:
         for number, batch in enumerate(loader):
-            # A stream can't be divided beforehand: every process reads it, and works on every n-th batch.
-            if streamed and processes > 1 and number % processes != process:
+            # A stream can't be divided in advance: every process reads it and works on every n-th batch.
+            if is_stream and processes > 1 and number % processes != process:
                 continue
             yield _infer_batch(trainer, forward, batch, items, only)
     finally:
@@ -77,37 +61,38 @@ def infer(
 
 class LargestBatch:
     """
-    Runs a trainer's model without gradients on as many rows at a time as fit.
+    Runs a trainer's model without gradients on as many rows at a time as fit into memory.
 
-    Nothing is kept for a backward pass: on an accelerator it begins with several times the batch of `evaluate()`, and
-    halves it each time the memory does not suffice. On the CPU larger batches are no faster.
+    On an accelerator it starts with several times the batch size of `evaluate()`, because nothing is stored for a
+    backward pass, and halves it when memory runs out. On the CPU larger batches are not faster.
+    `accelerate.utils.find_executable_batch_size` is not used: it restarts the whole function, and batches that were
+    already yielded would come twice.
     """
 
-    def __init__(self, trainer: CorrectedTrainer) -> None:
+    def __init__(self, trainer: StageTrainer) -> None:
         self.trainer = trainer
         self.batch_size = trainer.args.eval_batch_size
         if trainer.args.device.type != "cpu":
-            self.batch_size *= _TIMES_THE_EVALUATION_BATCH
-        self._fits = self.batch_size
+            self.batch_size *= _BATCH_FACTOR
+        self._largest = self.batch_size
 
     def __call__(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """The logits of a batch."""
         rows = max((len(value) for value in inputs.values() if isinstance(value, torch.Tensor)), default=0)
         while True:
-            parts = _in_parts(inputs, rows, self._fits)
+            parts = _split(inputs, rows, self._largest)
             try:
-                found = [logits_of(self.trainer.model(**part)) for part in parts]
-                return found[0] if len(found) == 1 else torch.cat(found)
+                logits = [logits_of(self.trainer.model(**part)) for part in parts]
+                return logits[0] if len(logits) == 1 else torch.cat(logits)
             except RuntimeError as error:
-                smaller = max(1, min(self._fits, rows) // 2)
-                if not should_reduce_batch_size(error) or len(_in_parts(inputs, rows, smaller)) == len(parts):
-                    raise  # something else, or there is nothing to part
-                self._fits = smaller
+                smaller = max(1, min(self._largest, rows) // 2)
+                if not should_reduce_batch_size(error) or len(_split(inputs, rows, smaller)) == len(parts):
+                    raise  # another error, or the batch can't be split further
+                self._largest = smaller
                 clear_device_cache(garbage_collection=True)
 
 
-def _in_parts(inputs: dict[str, Any], rows: int, size: int) -> list[dict[str, Any]]:
-    """A batch as several smaller ones, where every input has an entry for each row."""
+def _split(inputs: dict[str, Any], rows: int, size: int) -> list[dict[str, Any]]:
+    """A batch as several smaller ones, if every input has one entry per row."""
     whole = all(isinstance(value, torch.Tensor) and len(value) == rows for value in inputs.values())
     if rows <= size or not whole:
         return [inputs]
@@ -115,15 +100,15 @@ def _in_parts(inputs: dict[str, Any], rows: int, size: int) -> list[dict[str, An
 
 
 def _infer_batch(
-    trainer: CorrectedTrainer, forward: LargestBatch, batch: dict[str, Any], items: Items, only: torch.Tensor | None
+    trainer: StageTrainer, forward: LargestBatch, batch: dict[str, Any], items: Items, only: torch.Tensor | None
 ) -> Inferred:
-    labels, rows = batch.pop(trainer._label_name), batch.pop(ROW_KEY, None)
+    labels, rows = batch.pop(trainer.label_name), batch.pop(ROW_KEY, None)
     trusted = batch.pop(trainer.args.trusted_column, None)
-    # Not inference mode: a tensor that the model keeps from it could not be trained with, and FSDP's hooks don't run.
-    # In the precision of training, whether or not the model was prepared for that.
+    # Not inference mode: the model could not train with a tensor that it keeps from it, and FSDP's hooks don't run.
+    # Autocast uses the precision of training, whether or not the model was prepared for it.
     with torch.no_grad(), trainer.accelerator.autocast():
         logits = forward(trainer._prepare_inputs(batch))
-        kept = labels != IGNORED_LABEL
+        kept = label_batch(labels).counted
         if items != "all" and trusted is not None:
             kept &= trusted if items == "trusted" else ~trusted
         numbers = torch.full_like(labels, -1)
@@ -138,19 +123,34 @@ def _infer_batch(
 
 
 def sum_over_processes(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
-    """The sum of every process's tensor, on the CPU."""
+    """The sum of a tensor over all processes, on the CPU."""
     if accelerator.num_processes == 1:
         return tensor
     return accelerator.reduce(tensor.to(accelerator.device), reduction="sum").cpu()
 
 
+class TrainedStage:
+    """A stage trained by gradient descent, as estimates use it."""
+
+    probe: Probe | None = None
+
+    def __init__(self, trainer: StageTrainer) -> None:
+        self.trainer = trainer
+
+    def infer(self, items: Items, part: Part = "all", only: torch.Tensor | None = None) -> Iterator[Inferred]:
+        """See [`EstimationRun.infer`]."""
+        dataset = self.trainer.training_data.for_inference(self.trainer, items, part, only, by_length=True)
+        if dataset is not None:
+            yield from infer(self.trainer, dataset, items, only)
+
+
 class TrainedStages:
-    """The trained earlier stages and the rows, as [`glc_hf.methods.base.EstimationRun`] promises them to a method."""
+    """The trained stages and the rows, as [`~methods.base.EstimationRun`] describes them."""
 
     def __init__(
         self,
         data: TrainingData,
-        stages: list[StageTrainer],
+        stages: list[TrainedStage],
         accelerator: Accelerator,
         num_labels: int,
         label_names: list[str] | None,
@@ -164,65 +164,43 @@ class TrainedStages:
     def infer(
         self, stage: int, items: Items, part: Part = "all", only: torch.Tensor | None = None
     ) -> Iterator[Inferred]:
-        """See [`glc_hf.methods.base.EstimationRun.infer`]."""
-        trainer, probe = self.stages[stage], self.probe(stage)
-        if probe is not None:
-            yield from probe.infer_items(items, part, only)
-            return
-        dataset = self.data.for_inference(trainer, items, part, only, by_length=True)
-        if dataset is not None:
-            yield from infer(trainer, dataset, items, only)
+        return self.stages[stage].infer(items, part, only)
 
-    def probe(self, stage: int) -> ProbeTrainer | None:
-        """See [`glc_hf.methods.base.EstimationRun.probe`]."""
-        trainer = self.stages[stage]
-        return trainer if hasattr(trainer, "table") else None
+    def probe(self, stage: int) -> Probe | None:
+        return self.stages[stage].probe
 
     def sum_over_processes(self, tensor: torch.Tensor) -> torch.Tensor:
-        """See [`glc_hf.methods.base.EstimationRun.sum_over_processes`]."""
         return sum_over_processes(self.accelerator, tensor)
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """See [`glc_hf.methods.base.EstimationRun.gather_objects`]."""
-        from accelerate.utils import gather_object
-
         return [value] if self.accelerator.num_processes == 1 else gather_object([value])
 
     def item_numbers(self, items: Items) -> np.ndarray:
-        """See [`glc_hf.methods.base.EstimationRun.item_numbers`]."""
         return self.data.numbers_of(items)
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
-        """See [`glc_hf.methods.base.EstimationRun.item_labels`]."""
         return self.data.item_labels(items, column)
 
     def class_counts(self, items: Items) -> torch.Tensor:
-        """See [`glc_hf.methods.base.EstimationRun.class_counts`]."""
         return torch.from_numpy(np.bincount(self.item_labels(items), minlength=self.num_labels)).double()
 
 
-class Refinement(TrainerCallback):
+class RefinementCallback(TrainerCallback):
     """
-    Lets the method refine its estimate at the steps it asks for.
-
-    That is before the step's checkpoint is written, which holds the matrix: a resumed run goes on with the same one.
+    Lets the method refine its estimate at the steps it asks for. This is before the checkpoint of the step, which
+    contains the matrix, so a resumed run continues with the same matrix.
 
     Args:
-        trainer ([`GLCTrainer`]): The trainer of the last stage; copies of this callback in earlier stages do nothing.
+        trainer ([`GLCTrainer`]): The trainer of the last stage. Copies of this callback in first stages do nothing.
     """
 
-    def __init__(self, trainer: GLCTrainer) -> None:
+    def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """After each optimizer step."""
         trainer = self.trainer
         if state is not trainer.state or not trainer.training_data.numbered:
             return
-        if state.global_step not in trainer.method.refinement_steps(state.max_steps):
-            return
-        trainer.method.refine(
-            TrainedStages(
-                trainer.training_data, [trainer], trainer.accelerator, trainer.num_labels, trainer.class_names
-            )
-        )
+        if state.global_step in trainer.method.refinement_steps(state.max_steps):
+            trainer.method.refine(trainer.estimation_run([TrainedStage(trainer)]))
+

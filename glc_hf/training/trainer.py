@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""GLCTrainer: every stage of a method behind one `train()`."""
+"""`GLCTrainer`: every stage of a method behind one `train()`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from typing import Any
 
 import datasets
 import torch
-from transformers import TrainerCallback, set_seed
+from transformers import Trainer, TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from glc_hf.hold_out import evaluation_sets, trusted_rows_to_evaluate
+from glc_hf._compat import check_trainer, undo_preparation
+from glc_hf.audit.findings import add_audit_columns, check_audit_columns
+from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
-from glc_hf.hub.push import Publishing
+from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
-from glc_hf.methods.base import Batch, Method, Stage
+from glc_hf.methods.base import Method, Stage
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,
@@ -32,43 +34,51 @@ from glc_hf.training.checks import (
     freeze_parameters,
 )
 from glc_hf.training.config import GLCConfig
-from glc_hf.training.inference import Refinement
-from glc_hf.training.item_trainer import CorrectedTrainer
+from glc_hf.training.inference import RefinementCallback, TrainedStage, TrainedStages, infer
 from glc_hf.training.probe import classifiers_of
-from glc_hf.training.resume import ResumePoint, RunFolder, check_record, digest_of, read_record, resume_point_at
+from glc_hf.training.resume import (
+    ResumePoint,
+    RunFolder,
+    check_record,
+    matrix_hash,
+    read_record,
+    resume_point_at,
+)
+from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar
-from glc_hf.training.training_data import TrainingData, training_data
+from glc_hf.training.training_data import LabeledRows, training_data
 from glc_hf.version import __version__
 
 
 logger = logging.get_logger(__name__)
+check_trainer(Trainer)
 
 
-class GLCTrainer(Publishing, CorrectedTrainer):
+class GLCTrainer(HubMixin, StageTrainer):
     """
-    A `Trainer` whose model ignores label noise, by the method that `args.method` names.
+    A `Trainer` for noisy labels, with the method that `args.method` names.
 
     With the default method, Gold Loss Correction, `train()` does what the paper describes: stage 1 trains on the
-    untrusted rows, the corruption matrix is estimated from the trusted ones, and stage 2 trains a model from the same
-    initial weights on all rows with the corrected loss. This object is the trainer of the last stage; earlier stages
-    run in trainers of their own.
+    untrusted rows, the corruption matrix is estimated from the trusted rows, and stage 2 trains a model from the same
+    initial weights on all rows with the corrected loss. This object is the trainer of the last stage. Each first stage
+    runs in another trainer of the same class, so that overrides in a subclass apply in every stage.
 
     Args:
         model, args, data_collator, train_dataset, eval_dataset, processing_class, model_init, compute_metrics,
         callbacks, optimizer_cls_and_kwargs, preprocess_logits_for_metrics:
-            As in `Trainer`. `args` is a [`GLCConfig`], and `train_dataset` has the boolean column
-            `args.trusted_column`. `compute_metrics` defaults to accuracy. Callbacks run in every stage: the earlier
-            ones get shallow copies, whose `args.output_dir` ends in `stage1`; a trainer that a callback holds on to is
-            the last stage's, whose model is not the one being trained then.
+            As in `Trainer`. `args` is a [`GLCConfig`], and `train_dataset` has the column `args.trusted_column`.
+            `compute_metrics` defaults to accuracy. Callbacks run in every stage: first stages get shallow copies, and
+            their `args.output_dir` ends in `stage1`. A trainer that a callback stores is that of the last stage, whose
+            model is not the one being trained in a first stage.
         corruption_matrix ([`CorruptionMatrix`], *optional*):
-            A known matrix: it is used as it is, and no first stage is trained.
+            A known matrix. It is used as it is, without a first stage.
 
-    After `train()`, `corruption_matrix` holds the matrix that was used, `save_model` writes it and a model card beside
-    the weights, and the model is a plain one that `from_pretrained` and `pipeline` load without this library;
-    `push_to_hub` sends all of it in one commit, and `audit` says which labels of a dataset look wrong.
+    After `train()`, `corruption_matrix` is the matrix that was used. `save_model` writes it and a model card beside the
+    weights, and the model is a plain one that `from_pretrained` and `pipeline` load without this library.
+    `push_to_hub` uploads all of it in one commit, and `audit` finds the labels of a dataset that look wrong.
     """
 
-    _tag_names = ["glc_hf", "label-noise"]  # noqa: RUF012  (the name Trainer looks for)
+    _tag_names = ["glc_hf", "label-noise"]  # noqa: RUF012  (the name that Trainer uses)
 
     def __init__(
         self,
@@ -89,7 +99,15 @@ class GLCTrainer(Publishing, CorrectedTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         method_class = get_method(args.method)
-        held_out = trusted_rows_to_evaluate(train_dataset, args)
+        held_out = None
+        if args.trusted_eval_fraction and train_dataset is not None and not isinstance(train_dataset, dict):
+            held_out = held_out_trusted_rows(
+                train_dataset,
+                args.trusted_eval_fraction,
+                label_column=args.label_column,
+                trusted_column=args.trusted_column,
+                seed=args.seed,
+            )
         eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out)
         super().__init__(
             model=model,
@@ -107,75 +125,51 @@ class GLCTrainer(Publishing, CorrectedTrainer):
         self.trusted_eval_dataset = trusted_eval_dataset
         check_devices(args, self.accelerator)
         self.num_labels = check_model(self.model)
-        self._given_matrix = check_matrix(corruption_matrix, self.num_labels)
-        self.training_data: TrainingData | None = None
+        self.given_matrix = check_matrix(corruption_matrix, self.num_labels)
         self.class_names: list[str] | None = None
         # Stages that several trainers share; see `compare_methods`.
         self.shared_stages: dict[Stage, FinishedStage] | None = None
-        self.method: Method | None = None
         self._stage_history: list[dict[str, Any]] = []
         self._run_id: str | None = None
         if train_dataset is not None:
             self.training_data = training_data(train_dataset, args, self.num_labels, method_class, held_out)
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
-            check_matrix_names(self._given_matrix, self.class_names)
+            check_matrix_names(self.given_matrix, self.class_names)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
             self._make_method().prepare_model(self.model)
             if any(stage.mode == "probe" for stage in self.method.first_stages()):
                 classifiers_of(self.model, self.num_labels)
         self.add_callback(_StageHistory(self))
-        self.add_callback(Refinement(self))
+        self.add_callback(RefinementCallback(self))
         self.model_card = ModelCardCallback(self)
         self.add_callback(self.model_card)
 
-    # ------------------------------------------------------------------ what it found
+    # ------------------------------------------------------------------ the method and its matrix
     @property
-    def corruption_matrix(self) -> CorruptionMatrix | None:
-        """The matrix given, or estimated by `train()`; `None` before that and for methods that use none."""
-        return self.method.matrix if self.method is not None else self._given_matrix
+    def corruption_matrices(self) -> dict[str, CorruptionMatrix]:
+        """The matrix of each source of labels; empty before `train()` and for methods without a matrix."""
+        return dict(self.method.matrices) if self.method is not None else {}
 
     @property
-    def num_stages(self) -> int:
-        """How many trainings `train()` runs."""
-        return len(self.method.first_stages()) + 1
+    def corruption_matrix(self) -> CorruptionMatrix | None:
+        """The matrix that was given, or that `train()` estimated; `None` before that, and for methods without one."""
+        return self.method.matrix if self.method is not None else self.given_matrix
 
     def _make_method(self) -> Method:
         if self.num_labels is None:
             raise ValueError(
-                "the number of classes can't be read off the model: give it a `config.num_labels` (or `num_classes`)."
+                "the model does not say how many classes it has: set `config.num_labels` (or `num_classes`)."
             )
-        given = self._given_matrix
+        given = self.given_matrix
         if given is not None and given.label_names is None and self.class_names is not None:
             given = given.with_names(self.class_names)
         self.method = get_method(self.args.method)(self.args, self.num_labels, given)
         self.training_data.check(self.method)
         return self.method
 
-    # ------------------------------------------------------------------ the last stage
-    @property
-    def stage_name(self) -> str:  # type: ignore[override]
-        """The stage in messages and on the progress bar."""
-        return f"stage {self.num_stages} of {self.num_stages} ({self.args.method})"
-
-    @property
-    def stage_items(self) -> str:  # type: ignore[override]
-        """The labels that carry loss in the last stage."""
-        return self.method.last_stage().items
-
-    def _training_data(self) -> Any:
-        share = self.args.trusted_share if self.method.upsamples_trusted else 0.0
-        return self.training_data.for_training(self, self.method.last_stage(), share)
-
-    def _item_losses(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return self.method.item_losses(logits, batch)
-
-    def _item_numbers(self, rows: torch.Tensor | None, labels: torch.Tensor) -> torch.Tensor | None:
-        if rows is None or not self.method.needs_item_numbers:
-            return None
-        return self.training_data.item_numbers(rows, labels)
-
-    def _item_weights(self, model: torch.nn.Module, inputs: dict, batch: Batch) -> torch.Tensor | None:
-        return self.method.item_weights(self, model, inputs, batch)
+    def estimation_run(self, stages: list[TrainedStage]) -> TrainedStages:
+        """The trained stages and the rows, for the method's estimate."""
+        return TrainedStages(self.training_data, stages, self.accelerator, self.num_labels, self.class_names)
 
     # ------------------------------------------------------------------ all stages
     def train(
@@ -185,16 +179,16 @@ class GLCTrainer(Publishing, CorrectedTrainer):
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:
         """
-        Runs every stage of the method.
+        Run every stage of the method.
 
         Args:
             resume_from_checkpoint (`bool` or `str`, *optional*):
-                `True` goes on from the furthest complete checkpoint of any stage in `output_dir` (and starts from the
-                beginning, with a warning, where there is none); a path may be a checkpoint of either stage.
+                `True` resumes from the latest complete checkpoint of any stage in `output_dir`; if there is none, it
+                starts from the beginning and logs a warning. A path can be a checkpoint of any stage.
             trial, ignore_keys_for_eval: As in `Trainer.train`.
 
         Returns:
-            `TrainOutput`: Of the last stage; its metrics hold the earlier stages' too, as `stage1_…`.
+            `TrainOutput`: That of the last stage. Its metrics include those of the first stages, as `stage1_…`.
         """
         if self.training_data is None:
             raise ValueError("training needs a train_dataset.")
@@ -202,19 +196,18 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             self._hp_search_setup(trial)
         self.run_dir = self._get_output_dir(trial)
         model_init = self._start_from_initial_weights(trial)
-        method = self._make_method()
-        method.prepare_model(self.model)
+        self._make_method().prepare_model(self.model)
         point = self._find_resume_point(resume_from_checkpoint)
         run = RunFolder(self.run_dir) if point is None or self.keeps_state else point.run
-        self._restore_or_keep_initial_weights(run, point)
-        earlier = FirstStages(self, run, point)
-        checkpoint = earlier.run(ignore_keys_for_eval)
-        self._stage_history = earlier.history
-        del earlier
+        self._restore_or_store_initial_weights(run, point)
+        first_stages = FirstStages(self, run, point)
+        checkpoint = first_stages.run(ignore_keys_for_eval)
+        self._stage_history = first_stages.history
+        del first_stages  # frees the models of the first stages
         max_steps = self.args.max_steps
         try:
-            self.model_init = None  # the weights are in place; `Trainer.train` would draw new ones
-            self.args.max_steps = max_steps_for(self, method.last_stage())
+            self.model_init = None  # the weights are in place; `Trainer.train` would initialize them again
+            self.args.max_steps = max_steps_for(self)
             name_progress_bar(self)
             logger.info(f"***** {self.stage_name} *****")
             set_seed(self.args.seed)
@@ -226,14 +219,14 @@ class GLCTrainer(Publishing, CorrectedTrainer):
         return TrainOutput(output.global_step, output.training_loss, {**self.stage_metrics(), **output.metrics})
 
     def _start_from_initial_weights(self, trial: Any) -> Callable | None:
-        """A plain, unprepared model to start every stage from, and no optimizer; returns `model_init`."""
+        """Get a plain, unprepared model for all stages to start from, and no optimizer. Returns `model_init`."""
         if self.model_init is not None:
             set_seed(self.args.seed)
             self.model = self.call_model_init(trial)
             if self.place_model_on_device:
                 self._move_model_to_device(self.model, self.args.device)
         else:
-            _undo_preparation(self.model)
+            undo_preparation(self.model)
         self.model_wrapped = self.model
         self.optimizer = self.lr_scheduler = None
         if self.accelerator._models:
@@ -242,24 +235,23 @@ class GLCTrainer(Publishing, CorrectedTrainer):
         return self.model_init
 
     def stage_metrics(self) -> dict[str, float]:
-        """The last value of everything the earlier stages logged, under their prefix."""
+        """The last value of everything that the first stages logged, with their prefix."""
         metrics: dict[str, float] = {}
         for entry in self._stage_history:
             metrics.update({name: value for name, value in entry.items() if name.startswith("stage")})
         return metrics
 
-    # ------------------------------------------------------------------ going on after a crash
+    # ------------------------------------------------------------------ resume
     @property
     def keeps_state(self) -> bool:
-        """Whether the run can be resumed: it writes checkpoints."""
+        """Whether the run writes checkpoints and can be resumed."""
         return self.args.save_strategy != "no"
 
     @cached_property
-    def _matrix_digest(self) -> str | None:
-        return digest_of(self._given_matrix)
+    def _matrix_hash(self) -> str | None:
+        return matrix_hash(self.given_matrix)
 
     def run_record(self) -> dict[str, Any]:
-        """What a checkpoint of this run belongs to; resuming needs the same."""
         return {
             "glc_hf": __version__,
             "run": self._run_id,
@@ -267,7 +259,7 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             "seed": self.args.seed,
             "num_labels": self.num_labels,
             "data": self.training_data.fingerprint() if self.training_data is not None else None,
-            "matrix": self._matrix_digest,
+            "matrix": self._matrix_hash,
             "stages": [str(stage) for stage in self.method.first_stages()] if self.method is not None else None,
             "processes": self.accelerator.num_processes,
         }
@@ -277,9 +269,9 @@ class GLCTrainer(Publishing, CorrectedTrainer):
         run, point = RunFolder(self.run_dir), None
         if resume:
             point = self._look_for_resume_point(run, resume)
-        self.accelerator.wait_for_everyone()  # all have looked before one writes
+        self.accelerator.wait_for_everyone()  # every process has looked before one of them writes
         if self.keeps_state and self.args.should_save:
-            run.make_folder_of(self.run_record(), point.run if point is not None else None)
+            run.claim(self.run_record(), point.run if point is not None else None)
         self.accelerator.wait_for_everyone()
         return point
 
@@ -292,71 +284,78 @@ class GLCTrainer(Publishing, CorrectedTrainer):
         if point is None:
             logger.warning(f"there is no checkpoint to resume from in {self.run_dir}; starting from the beginning.")
             return None
-        belongs_to = point.checkpoint or point.run.state
-        check_record(belongs_to, self.run_record())
-        found = read_record(belongs_to)
-        self._run_id = found["run"]
-        if point.checkpoint is not None and found.get("processes", processes) != processes:
+        source = point.checkpoint or point.run.state
+        check_record(source, self.run_record())
+        record = read_record(source)
+        self._run_id = record["run"]
+        if point.checkpoint is not None and record.get("processes", processes) != processes:
             logger.warning(
-                f"{point.checkpoint} was written by {found['processes']} processes, and there are {processes} now: "
-                "the run goes on from it, but with other random states, so not to the very same weights."
+                f"{point.checkpoint} was written by {record['processes']} processes and is resumed by {processes}: "
+                "the random states differ, so the final weights will not be exactly the same."
             )
         return point
 
-    def _restore_or_keep_initial_weights(self, run: RunFolder, point: ResumePoint | None) -> None:
-        kept = run.load_weights("initial", self._run_id) if point is not None else None
-        if kept is not None:
-            self.model.load_state_dict(kept.weights)
+    def _restore_or_store_initial_weights(self, run: RunFolder, point: ResumePoint | None) -> None:
+        stored = run.load_weights("initial", self._run_id) if point is not None else None
+        if stored is not None:
+            self.model.load_state_dict(stored.weights)
         elif self.keeps_state and self.args.should_save and (point is None or point.checkpoint is None or point.stage):
             run.save_weights("initial", self.model.state_dict(), self._run_id)
         self.accelerator.wait_for_everyone()
 
-    # ------------------------------------------------------------------ using it
+    # ------------------------------------------------------------------ audit
     def audit(self, dataset: datasets.Dataset) -> datasets.Dataset:
         """
-        Which labels of a dataset look wrong, and what they should be: the posterior over true labels, p(true = y | x,
-        given) ∝ g(x)_y · Ĉ[y, given].
+        Find the labels of a dataset that look wrong, and suggest better ones, from the posterior over true labels,
+        p(true = y | x, given) ∝ g(x)_y · Ĉ[y, given]. With several processes, each computes the whole result.
 
         Args:
             dataset (`datasets.Dataset`):
-                Rows as `train_dataset` has them: inputs, labels and, if some are trusted, their flags. The rows that
-                were trained on, or any others of the same noisy source.
+                Rows with the columns of `train_dataset`: inputs, labels and, if some rows are trusted, their flags.
+                They can be the training rows or other rows of the same noisy source.
 
         Returns:
             `datasets.Dataset`: The same rows in the same order, with the columns `given_label`, `suggested_label` (the
-            most probable one) and `p_wrong` (the probability that the given label is not the true one; 0 for trusted
-            rows). Lists where labels are lists; a token labelled -100 keeps it.
+            most probable label) and `p_wrong` (the probability that the given label is wrong; 0 for trusted rows).
+            These are lists if labels are lists; a token labeled -100 keeps this label.
         """
-        from glc_hf.audit.findings import audit_rows
-
-        return audit_rows(self, dataset)
+        matrix, args = self.corruption_matrix, self.args
+        if matrix is None:
+            raise ValueError(
+                f"an audit needs the corruption matrix, but method {args.method!r} has none (or is not trained yet): "
+                "train with 'glc', or pass a known one as `GLCTrainer(…, corruption_matrix=…)`."
+            )
+        if not isinstance(dataset, datasets.Dataset):
+            raise TypeError(f"an audit needs a `datasets.Dataset`, not a {type(dataset).__name__}.")
+        if len(dataset) == 0:
+            raise ValueError("there are no rows to audit: the dataset is empty.")
+        check_audit_columns(dataset)
+        rows = LabeledRows(
+            dataset, args.label_column, args.trusted_column, matrix.num_labels, "audit", needs_flags=False
+        )
+        view = self.without_unused_columns(dataset, rows.label_column)
+        logits = torch.cat([batch.logits for batch in infer(self, view, "all")])
+        if len(logits) != rows.count("all"):
+            raise ValueError(
+                f"the model returned logits for {len(logits):,} labels, but column {rows.label_column!r} has "
+                f"{rows.count('all'):,}: the collator or the transform drops labels."
+            )
+        names = label_names_of(dataset, rows.label_column, self.model) or matrix.label_names
+        return add_audit_columns(dataset, rows.labels, rows.trusted, logits, matrix, names)
 
     # ------------------------------------------------------------------ saving
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """Weights and processing class as `Trainer`, the matrix and the card beside them, the arguments as JSON."""
+        """Save weights and processing class as `Trainer`, and in the last stage the matrix and the card."""
         super()._save(output_dir, state_dict)
         folder = output_dir if output_dir is not None else self.args.output_dir
-        if self.args.should_save and self.corruption_matrix is not None:
-            self.corruption_matrix.save_pretrained(folder)
-        if self.args.should_save:
+        if self.first_stage is None and self.args.should_save:
+            if self.corruption_matrix is not None:
+                self.corruption_matrix.save_pretrained(folder)
             self.model_card.save(folder)
 
 
-def _undo_preparation(model: torch.nn.Module) -> None:
-    """Gives a model that accelerate prepared before (by `evaluate`, say) its own forward back. A deep copy would call
-    the original through the prepared one; accelerate's own `unwrap_model` takes off the class's decorators as well."""
-    model.__dict__.pop("_is_accelerate_prepared", None)  # else it would not be prepared again
-    original = model.__dict__.pop("_original_forward", None)
-    if original is None:
-        return
-    if getattr(original, "__func__", None) is type(model).forward:
-        del model.forward
-    else:
-        model.forward = original
-
-
 class _StageHistory(TrainerCallback):
-    """Puts the earlier stages' logs in front of the last stage's, so that its saved state tells of all of them."""
+    """Puts the logs of the first stages before those of the last stage, so that its saved state has all of them."""
 
     def __init__(self, trainer: GLCTrainer) -> None:
         self.trainer = trainer

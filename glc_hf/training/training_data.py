@@ -1,11 +1,12 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The training set of a run: which rows each stage and each estimation sees, for datasets in memory and streams."""
+"""The training set of a run: which rows each stage and each estimate uses, for datasets in memory and for streams."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import datasets
 import numpy as np
@@ -16,80 +17,80 @@ from transformers.utils import logging
 
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, find_label_column, with_usual_label_column
 from glc_hf.labels.reading import IGNORED_LABEL, Column, flags_of_row, read_flags, read_integers, read_labels
+from glc_hf.labels.storage import stored_rows
 from glc_hf.methods.base import Items, Method, Part, Stage
 from glc_hf.randomness import random_uint64
 from glc_hf.training.batches import FlaggedRows
-from glc_hf.training.checks import check_items
-from glc_hf.training.inference import share_of_process
-
-
-if TYPE_CHECKING:
-    from glc_hf.training.config import GLCConfig
-    from glc_hf.training.item_trainer import CorrectedTrainer
-    from glc_hf.training.stages import StageTrainer
+from glc_hf.training.config import GLCConfig
 
 
 logger = logging.get_logger(__name__)
 
 
-class TrainingData(Protocol):
-    """What the stages ask of the training set."""
-
-    label_column: str | None
-    # Whether rows and items can be asked for by number.
-    numbered: bool
-
-    def check(self, method: Method) -> None:
-        """Raises if the method can't work with these rows."""
-        ...
-
-    def for_training(self, trainer: CorrectedTrainer, stage: Stage, trusted_share: float) -> Any:
-        """The dataset that a stage trains on."""
-        ...
-
-    def for_inference(
-        self, trainer: StageTrainer, items: Items, part: Part, only: torch.Tensor | None, by_length: bool = False
-    ) -> Any:
-        """This process's share of the rows that hold such items (those numbered in `only`); `None` for no row. In
-        their order, or texts of one length together, which leaves little to pad."""
-        ...
-
-    def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Each label's number among all that are not -100, for a batch of rows."""
-        ...
-
-    def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
-        """The numbers of such items, ascending; of those alone that a stage was trained on, or held out."""
-        ...
-
-    def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
-        """Labels as given, or another column's values, of such items."""
-        ...
-
-    def fingerprint(self) -> str | None:
-        """Identifies labels, flags and number of rows; `None` where they can't be known."""
-        ...
-
-
 def training_data(
     dataset: Any, args: GLCConfig, num_labels: int | None, method: type[Method], held_out: np.ndarray | None = None
 ) -> TrainingData:
-    """The rows of a `train_dataset`, checked; those numbered in `held_out` are no stage's."""
+    """The rows of a `train_dataset`, checked. Rows in `held_out` are not used by any stage."""
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return StreamData(dataset, args, method)
     if isinstance(dataset, dict):
-        raise TypeError(f"train_dataset holds the splits {', '.join(dataset)}: give one of them, as in data['train'].")
+        raise TypeError(
+            f"train_dataset contains the splits {', '.join(dataset)}: pass one of them, as in data['train']."
+        )
     if not isinstance(dataset, datasets.Dataset):
         raise TypeError(
             f"train_dataset is a {type(dataset).__name__}; GLCTrainer reads labels and flags from a "
             "`datasets.Dataset` (or a `datasets.IterableDataset`). `Dataset.from_list(rows)` and "
-            "`Dataset.from_generator(…)` make one."
+            "`Dataset.from_generator(…)` create one."
         )
     return MapData(dataset, args, num_labels, method, held_out)
 
 
-class MapData:
-    """A `datasets.Dataset`: row numbers over the user's own dataset."""
+class TrainingData:
+    """What the stages ask of the training set. An item is one label: a row, or a token of a row."""
+
+    label_column: str | None
+    # Whether rows and items have numbers.
+    numbered: bool
+
+    def check(self, method: Method) -> None:
+        """Raise if the method can't work with these rows."""
+        raise NotImplementedError
+
+    def for_training(self, trainer: Any, stage: Stage, trusted_share: float) -> Any:
+        """The dataset that a stage trains on."""
+        raise NotImplementedError
+
+    def for_inference(
+        self, trainer: Any, items: Items, part: Part, only: torch.Tensor | None = None, by_length: bool = False
+    ) -> Any:
+        """This process's share of the rows that have such items (or those numbered in `only`); `None` if there are
+        none. With `by_length`, texts of similar length come together, which saves padding."""
+        raise NotImplementedError
+
+    def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The number of each label of a batch among all labels that are not -100."""
+        raise ValueError("the items of a stream have no numbers.")
+
+    def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
+        """The numbers of these items, ascending; only those that a stage was trained on, or held out, by `part`."""
+        raise ValueError("the items of a stream have no numbers.")
+
+    def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
+        """The given labels of these items, or their values in another column."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str | None:
+        """A hash of labels, flags and number of rows; `None` for a stream."""
+        return None
+
+    def describe(self) -> dict[str, Any] | None:
+        """Number of rows, and of given and trusted labels in total and per class; `None` for a stream."""
+        return None
+
+
+class MapData(TrainingData):
+    """A `datasets.Dataset`. A stage is a list of row numbers over the user's own dataset."""
 
     numbered = True
 
@@ -102,7 +103,8 @@ class MapData:
         held_out: np.ndarray | None = None,
     ) -> None:
         self.args = args
-        self.rows = LabelledRows(
+        self.num_labels = num_labels
+        self.rows = LabeledRows(
             dataset,
             args.label_column,
             args.trusted_column,
@@ -114,179 +116,189 @@ class MapData:
         self.label_column = self.rows.label_column
 
     def check(self, method: Method) -> None:
-        """See [`TrainingData`]."""
-        check_items(method, self.rows.count("trusted"), self.rows.count("untrusted"), self.args.trusted_column)
+        column = self.args.trusted_column
+        if method.needs_trusted and self.rows.count("trusted") == 0:
+            raise ValueError(
+                f"method {method.name!r} needs trusted rows, but column {column!r} marks none. Mark the carefully "
+                "labeled rows with `mark_trusted(dataset, indices=…)`, or use method 'no_correction'."
+            )
+        if method.needs_untrusted and self.rows.count("untrusted") == 0:
+            raise ValueError(
+                f"method {method.name!r} needs untrusted rows, but column {column!r} marks every row as trusted. With "
+                "only trusted labels there is nothing to correct: use method 'trusted_only', or mark fewer rows with "
+                "`mark_trusted`."
+            )
 
-    def _parts(self, stage: Stage) -> tuple[np.ndarray, np.ndarray]:
+    def _split(self, stage: Stage) -> tuple[np.ndarray, np.ndarray]:
         return self.rows.split(self.rows.rows_with(stage.items), stage.held_out, self.args.seed)
 
     def _part(self, stage: Stage, part: Part) -> np.ndarray:
-        return self._parts(stage)[0 if part == "trained" else 1]
+        return self._split(stage)[0 if part == "trained" else 1]
 
-    def for_training(self, trainer: CorrectedTrainer, stage: Stage, trusted_share: float) -> FlaggedRows:
-        """See [`TrainingData`]."""
-        rows = self._parts(stage)[0]
+    def _view(self, trainer: Any, rows: np.ndarray) -> FlaggedRows:
+        dataset = trainer.without_unused_columns(trainer.train_dataset)
+        return FlaggedRows(dataset, rows, self.rows.flags, self.args.trusted_column)
+
+    def for_training(self, trainer: Any, stage: Stage, trusted_share: float) -> FlaggedRows:
+        rows = self._part(stage, "trained")
         if stage.items == "all" and trusted_share > 0.0:
             rows = self.rows.upsampled(trusted_share, self.args.seed)
             natural = self.rows.num_rows - len(self.rows.held_out)
             if len(rows) > natural:
                 logger.info(
-                    f"Trusted rows are repeated to {trusted_share:.0%} of the last stage: {len(rows):,} rows an epoch "
+                    f"Trusted rows are repeated to {trusted_share:.0%} of the last stage: {len(rows):,} rows per epoch "
                     f"instead of {natural:,} (trusted_share=0 turns this off)."
                 )
-        dataset = trainer._without_unused_columns(trainer.train_dataset)
-        return self.rows.view(rows, dataset, self.args.trusted_column)
+        return self._view(trainer, rows)
 
     def for_inference(
-        self,
-        trainer: StageTrainer,
-        items: Items,
-        part: Part,
-        only: torch.Tensor | None = None,
-        by_length: bool = False,
+        self, trainer: Any, items: Items, part: Part, only: torch.Tensor | None = None, by_length: bool = False
     ) -> FlaggedRows | None:
-        """See [`TrainingData`]."""
-        rows = self.rows.rows_with(items) if only is None else self.rows.rows_of_items(only.numpy())
+        rows = self.rows.rows_with(items) if only is None else np.unique(self.rows.row_of(only.numpy()))
         if part != "all":
             rows = np.intersect1d(rows, self._part(trainer.stage, part))
         if len(rows) == 0:
             return None
         rows = share_of_process(rows, trainer.accelerator.process_index, trainer.accelerator.num_processes)
-        if by_length:
-            rows = self.rows.by_length(rows)
-        dataset = trainer._without_unused_columns(trainer.train_dataset)
-        return self.rows.view(rows, dataset, self.args.trusted_column)
+        return self._view(trainer, self.rows.sorted_by_length(rows) if by_length else rows)
+
+    def trusted_rows(self, trainer: Any, size: int) -> FlaggedRows:
+        """A random batch of rows with trusted labels, which depends only on seed, step and process."""
+        rows = self.rows.rows_with("trusted")
+        step = np.full(len(rows), trainer.state.global_step)
+        purpose = f"reweight {trainer.accelerator.process_index}"
+        order = np.argsort(random_uint64(purpose, self.args.seed, rows, step), kind="stable")
+        return self._view(trainer, rows[order[:size]])
 
     def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """See [`TrainingData`]."""
         return self.rows.item_numbers(rows, labels)
 
     def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
-        """See [`TrainingData`]."""
         numbers = self.rows.numbers_of(items)
         return numbers if part == "all" else numbers[np.isin(self.rows.row_of(numbers), self._part(stage, part))]
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
-        """See [`TrainingData`]."""
         return self.rows.item_labels(items, column)
 
     def fingerprint(self) -> str:
-        """See [`TrainingData`]."""
         return self.rows.fingerprint
 
+    def describe(self) -> dict[str, Any]:
+        given = np.bincount(self.item_labels("all"), minlength=self.num_labels or 0)
+        trusted = np.bincount(self.item_labels("trusted"), minlength=self.num_labels or 0)
+        return {
+            "train_rows": self.rows.num_rows,
+            "labels": int(given.sum()),
+            "trusted": int(trusted.sum()),
+            "given_by_class": given.tolist(),
+            "trusted_by_class": trusted.tolist(),
+        }
 
-class StreamData:
-    """An `IterableDataset`: filtered on the fly by the flag that each example carries."""
+
+class StreamData(TrainingData):
+    """An `IterableDataset`, filtered while it is read by the flag in each example."""
 
     numbered = False
 
     def __init__(self, dataset: Any, args: GLCConfig, method: type[Method]) -> None:
         if not isinstance(dataset, datasets.IterableDataset):
             raise TypeError(
-                f"train_dataset is a {type(dataset).__name__}; a stream is filtered by its flags, which a "
-                "`datasets.IterableDataset` can: `IterableDataset.from_generator(…)` makes one."
+                f"train_dataset is a {type(dataset).__name__}; GLCTrainer filters a stream by its flags, which needs a "
+                "`datasets.IterableDataset`: `IterableDataset.from_generator(…)` creates one."
             )
         self.dataset = dataset
         self.args = args
         columns = dataset.column_names
         if columns is not None and args.trusted_column not in columns and method.needs_trusted:
             raise ValueError(
-                f"the stream has no column {args.trusted_column!r} (it has {', '.join(columns)}): the flag must be in "
-                "the stream. `mark_trusted` adds it, and `GLCConfig(trusted_column=…)` names another."
+                f"the stream has no column {args.trusted_column!r} (its columns: {', '.join(columns)}): the flag must "
+                "be in the stream. `mark_trusted` adds it, and `GLCConfig(trusted_column=…)` names another column."
             )
-        # Where the columns are not known, as after `map`, the label may have any usual name.
+        # If the columns are not known, as after `map`, the label may have any usual name.
         self.label_column = find_label_column(dataset, args.label_column) if columns is not None else args.label_column
 
     def check(self, method: Method) -> None:
-        """See [`TrainingData`]."""
         if method.needs_item_numbers:
-            raise ValueError(f"method {method.name!r} needs row numbers, which a stream has not: use a `Dataset`.")
+            raise ValueError(
+                f"method {method.name!r} needs row numbers, which a stream does not have: use a `Dataset`."
+            )
         if any(stage.held_out for stage in [*method.first_stages(), method.last_stage()]):
             raise ValueError(
-                f"method {method.name!r} with these settings holds rows out of a stage, which a stream can't: use a "
-                "`Dataset`, or leave out `calibrate`."
+                f"method {method.name!r} with these options holds rows out of a stage, which is not possible with a "
+                "stream: use a `Dataset`, or set calibrate=False."
             )
         if any(stage.mode == "probe" for stage in method.first_stages()):
             raise ValueError(
-                "stage1='probe' keeps the features of each row by its number, which a stream has not: use a "
+                "stage1='probe' stores the features of each row by its number, which a stream does not have: use a "
                 "`Dataset`, or stage1='short'."
             )
         if method.upsamples_trusted and self.args.trusted_share > 0.0:
             logger.warning(
-                "a stream is read as it comes: trusted_share is not reached by repeating rows. Repeat the trusted "
-                "examples in the stream itself if they are rare, or set trusted_share=0 to silence this."
+                "trusted_share has no effect on a stream, whose rows can't be repeated. Repeat the trusted examples in "
+                "the stream if they are rare, or set trusted_share=0 to silence this warning."
             )
 
     def _filtered(self, items: Items) -> Any:
         if items == "all":
             return self.dataset
-        wanted = items == "trusted"
-        column = self.args.trusted_column
-        return self.dataset.filter(lambda flag: np.any(flags_of_row(flag, column) == wanted), input_columns=[column])
+        trusted, column = items == "trusted", self.args.trusted_column
+        return self.dataset.filter(lambda flag: np.any(flags_of_row(flag, column) == trusted), input_columns=[column])
 
-    def _named(self, items: Items, label_name: str) -> Any:
-        return with_usual_label_column(self._filtered(items), self.label_column, label_name)
-
-    def for_training(self, trainer: CorrectedTrainer, stage: Stage, trusted_share: float) -> Any:
-        """See [`TrainingData`]."""
-        return self._named(stage.items, trainer._label_name)
+    def for_training(self, trainer: Any, stage: Stage, trusted_share: float) -> Any:
+        return with_usual_label_column(self._filtered(stage.items), self.label_column, trainer.label_name)
 
     def for_inference(
-        self,
-        trainer: StageTrainer,
-        items: Items,
-        part: Part,
-        only: torch.Tensor | None = None,
-        by_length: bool = False,
+        self, trainer: Any, items: Items, part: Part, only: torch.Tensor | None = None, by_length: bool = False
     ) -> Any:
-        """See [`TrainingData`]; `check` has seen to it that neither parts nor numbers are asked for."""
-        return self._named(items, trainer._label_name)
-
-    def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """See [`TrainingData`]."""
-        raise ValueError("the items of a stream have no numbers.")
-
-    def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
-        """See [`TrainingData`]."""
-        raise ValueError("the items of a stream have no numbers.")
+        # `check` has refused methods that ask for parts or numbers.
+        return with_usual_label_column(self._filtered(items), self.label_column, trainer.label_name)
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
-        """See [`TrainingData`]."""
         flag = self.args.trusted_column if items != "all" else None
         dataset = self._filtered(items)
-        if dataset.column_names is not None:  # nothing else is decoded
+        if dataset.column_names is not None:  # so that other columns are not decoded
             dataset = dataset.select_columns([name for name in (self.label_column, flag, column) if name is not None])
-        found = [np.empty(0, dtype=np.int64)]
+        parts = [np.empty(0, dtype=np.int64)]
         for row in dataset:
             label_column = self.label_column or next((name for name in USUAL_LABEL_COLUMNS if name in row), None)
             if label_column is None:
-                raise ValueError(f"a row of the stream has no labels (its keys: {', '.join(row)}): say label_column=.")
+                raise ValueError(
+                    f"a row of the stream has no labels (its keys: {', '.join(row)}): name their column with "
+                    "label_column=."
+                )
             labels = np.atleast_1d(row[label_column])
             values = labels if column is None else np.atleast_1d(row[column])
             if len(values) != len(labels):
-                raise ValueError(f"column {column!r} has not one value for each label of {label_column!r}.")
+                raise ValueError(f"column {column!r} does not have one value per label of {label_column!r}.")
             chosen = labels != IGNORED_LABEL
             if flag is not None:
                 chosen &= flags_of_row(row[flag], flag) == (items == "trusted")
-            found.append(values[chosen].astype(np.int64))
-        return np.concatenate(found)
-
-    def fingerprint(self) -> None:
-        """See [`TrainingData`]."""
-        return
+            parts.append(values[chosen].astype(np.int64))
+        return np.concatenate(parts)
 
 
-class LabelledRows:
+def share_of_process(rows: np.ndarray, process: int, processes: int) -> np.ndarray:
+    """This process's rows. Every process gets the same number, so that none waits for another; padding rows are
+    −1−row, and are dropped after inference."""
+    share = math.ceil(len(rows) / processes)
+    positions = np.arange(process * share, (process + 1) * share)
+    chosen = rows[positions % len(rows)]
+    return np.where(positions < len(rows), chosen, -1 - chosen)
+
+
+class LabeledRows:
     """
-    Labels and flags of a training set, one entry an item (a row, or a token of a row).
+    Labels and flags of a dataset, read once from Arrow, with one entry per item (a row, or a token of a row). No row
+    is copied and no image is decoded.
 
     Args:
-        dataset (`datasets.Dataset`): The training set with its flag column.
-        label_column (`str`, *optional*): The labels' column; found by itself when it has a usual name.
-        trusted_column (`str`): The flags' column.
+        dataset (`datasets.Dataset`): The dataset with its flag column.
+        label_column (`str`, *optional*): The column of the labels (default: found by its usual name).
+        trusted_column (`str`): The column of the flags.
         num_labels (`int`, *optional*): K, to check the labels against.
+        method (`str`): Name of the method, for error messages.
         needs_flags (`bool`): Whether a missing flag column is an error.
-        held_out (`np.ndarray`, *optional*): Numbers of rows that no stage and no estimate sees.
+        held_out (`np.ndarray`, *optional*): Numbers of rows that no stage and no estimate uses.
     """
 
     def __init__(
@@ -309,61 +321,52 @@ class LabelledRows:
             self.flags = read_flags(dataset, trusted_column, method=method)
         if self.flags.offsets is not None and not _same_lengths(self.flags, self.labels):
             raise ValueError(
-                f"the flags in {trusted_column!r} are lists, but not of the lengths of the labels in "
-                f"{self.label_column!r}: one flag belongs to each label (special tokens, labelled -100, take False)."
+                f"the flags in {trusted_column!r} are lists, but their lengths differ from those of the labels in "
+                f"{self.label_column!r}: one flag per label is needed (False for special tokens, labeled -100)."
             )
         offsets = self.labels.offsets
         lengths = np.diff(offsets) if offsets is not None else np.ones(self.num_rows, dtype=np.int64)
         self._row_of_item = np.repeat(np.arange(self.num_rows), lengths)
-        self._trusted_item = (
-            self.flags.values if self.flags.offsets is not None else np.repeat(self.flags.values, lengths)
-        )
-        self._counted = self.labels.values != IGNORED_LABEL
+        # For every label, those of -100 and of held-out rows included: whether it is trusted, and whether it counts.
+        self.trusted = self.flags.values if self.flags.offsets is not None else np.repeat(self.flags.values, lengths)
+        self.counted = self.labels.values != IGNORED_LABEL
         self.held_out = np.empty(0, dtype=np.int64) if held_out is None else held_out
-        self._counted[np.isin(self._row_of_item, self.held_out)] = False
-        # The number of each row's first item, -100 not counted.
+        self.counted[np.isin(self._row_of_item, self.held_out)] = False
+        # The number of the first counted item of each row.
         self._first_item = np.concatenate(
-            [[0], np.cumsum(np.bincount(self._row_of_item[self._counted], minlength=self.num_rows))]
+            [[0], np.cumsum(np.bincount(self._row_of_item[self.counted], minlength=self.num_rows))]
         )
 
     def _chosen(self, items: Items) -> np.ndarray:
         if items == "all":
-            return self._counted
-        return self._counted & (self._trusted_item if items == "trusted" else ~self._trusted_item)
-
-    def counted_items(self) -> tuple[np.ndarray, np.ndarray]:
-        """For every label, -100 too: whether it counts, and whether it is trusted."""
-        return self._counted, self._trusted_item
+            return self.counted
+        return self.counted & (self.trusted if items == "trusted" else ~self.trusted)
 
     def count(self, items: Items) -> int:
-        """How many labels are of that kind; -100 does not count."""
+        """Number of these items."""
         return int(self._chosen(items).sum())
 
     def rows_with(self, items: Items) -> np.ndarray:
-        """The numbers of the rows that hold at least one such label, ascending."""
+        """The numbers of the rows with at least one such item, ascending."""
         return np.unique(self._row_of_item[self._chosen(items)])
 
     def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Each label's number among all that are not -100, for a batch of whole rows; meaningless at -100."""
+        """The number of each item of a batch of whole rows; without meaning where the label is -100."""
         first = torch.from_numpy(self._first_item)[torch.where(rows < 0, -1 - rows, rows).cpu()]
         if labels.dim() == 1:
             return first
         return first.unsqueeze(1) + ((labels != IGNORED_LABEL).cumsum(dim=1) - 1).clamp(min=0).cpu()
 
     def numbers_of(self, items: Items) -> np.ndarray:
-        """The numbers of those items, ascending."""
-        return np.flatnonzero(self._chosen(items)[self._counted])
-
-    def rows_of_items(self, numbers: np.ndarray) -> np.ndarray:
-        """The rows that hold the items of these numbers, ascending, each once."""
-        return np.unique(self.row_of(numbers))
+        """The numbers of these items, ascending."""
+        return np.flatnonzero(self._chosen(items)[self.counted])
 
     def row_of(self, numbers: np.ndarray) -> np.ndarray:
-        """The row that holds each of the items."""
+        """The row of each of these items."""
         return np.searchsorted(self._first_item, numbers, side="right") - 1
 
-    def by_length(self, rows: np.ndarray) -> np.ndarray:
-        """The same row numbers (−1−i standing for i), texts of one length together; as they are without texts."""
+    def sorted_by_length(self, rows: np.ndarray) -> np.ndarray:
+        """These row numbers (−1−i is row i) in the order of the texts' lengths; unchanged without texts."""
         lengths = self._lengths
         if lengths is None:
             return rows
@@ -371,44 +374,43 @@ class LabelledRows:
 
     @cached_property
     def _lengths(self) -> np.ndarray | None:
-        """How many tokens each row has, read off Arrow; `None` where rows are no lists of tokens."""
+        """Number of tokens per row, read from Arrow; `None` if rows have no lists of tokens."""
         if "input_ids" not in self.dataset.column_names:
             return None
         column = self.dataset.data.column("input_ids")
         if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
             return None
         lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-        indices = self.dataset._indices
-        return lengths if indices is None else lengths[indices.column(0).to_numpy()]
+        rows = stored_rows(self.dataset)
+        return lengths if rows is None else lengths[rows]
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
-        """The labels of those items as given, or the values of another column for them."""
+        """The given labels of these items, or their values in another column."""
         chosen = self._chosen(items)
         if column is None:
             return self.labels.values[chosen].astype(np.int64, copy=False)
-        # Of the rows asked for alone: elsewhere the column may well be empty.
+        # Read only these rows: in others the column may be empty.
         rows = self.rows_with(items)
         values = read_integers(self.dataset.select(rows), column).values
-        among_them = np.isin(self._row_of_item, rows)
-        if len(values) != among_them.sum():
-            raise ValueError(f"column {column!r} has not one value for each label of {self.label_column!r}.")
-        return values[chosen[among_them]].astype(np.int64, copy=False)
+        in_rows = np.isin(self._row_of_item, rows)
+        if len(values) != in_rows.sum():
+            raise ValueError(f"column {column!r} does not have one value per label of {self.label_column!r}.")
+        return values[chosen[in_rows]].astype(np.int64, copy=False)
 
     def upsampled(self, share: float, seed: int) -> np.ndarray:
-        """All row numbers, those with trusted labels repeated until they make up `share` of the list. The repetitions
-        beyond whole rounds are the rows with the smallest random words: they depend on `seed` and the rows alone."""
+        """All row numbers, with the rows that have trusted labels repeated until they make up `share` of the list.
+        Which rows get the last repetition depends only on `seed` and the rows."""
         rows = np.setdiff1d(np.arange(self.num_rows), self.held_out)
         trusted = self.rows_with("trusted")
-        others = len(rows) - len(trusted)
-        wanted = round(share * others / (1.0 - share))
-        if len(trusted) == 0 or wanted <= len(trusted):
+        target = round(share * (len(rows) - len(trusted)) / (1.0 - share))
+        if len(trusted) == 0 or target <= len(trusted):
             return rows
-        rounds, rest = divmod(wanted - len(trusted), len(trusted))
+        rounds, rest = divmod(target - len(trusted), len(trusted))
         order = np.argsort(random_uint64("upsample", seed, trusted), kind="stable")
         return np.concatenate([rows, np.tile(trusted, rounds), trusted[np.sort(order[:rest])]])
 
     def split(self, rows: np.ndarray, held_out: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Parts row numbers into (kept, held out), at least one each where there are two."""
+        """Split row numbers into (kept, held out), with at least one in each part if there are two."""
         if held_out <= 0.0 or len(rows) < 2:
             return rows, rows[:0]
         number = min(max(1, round(held_out * len(rows))), len(rows) - 1)
@@ -419,17 +421,13 @@ class LabelledRows:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes when a label, a flag, the number of rows or what is held out does."""
+        """A hash of the labels, the flags, the number of rows, and the rows that are held out."""
         digest = hashlib.blake2b(digest_size=16)
         for column in (self.labels, self.flags):
             digest.update(np.ascontiguousarray(column.values).astype(np.int64).tobytes())
             digest.update(b"rows" if column.offsets is None else np.ascontiguousarray(column.offsets).tobytes())
         digest.update(self.held_out.tobytes())
         return digest.hexdigest()
-
-    def view(self, rows: np.ndarray, dataset: Any, trusted_column: str) -> FlaggedRows:
-        """The chosen rows as a map-style dataset; `dataset` may have lost columns that the model does not take."""
-        return FlaggedRows(dataset, rows, self.flags, trusted_column)
 
 
 def _same_lengths(first: Column, second: Column) -> bool:

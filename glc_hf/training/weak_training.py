@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Labels of a weak classifier, end to end: train one for a little while on clean labels, and let it label."""
+"""Labels of a weak classifier: train one briefly on clean labels, and draw noisy labels from it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from glc_hf.noise.corrupt import weak_labels
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import infer, sum_over_processes
 from glc_hf.training.trainer import GLCTrainer
+from glc_hf.training.training_data import LabeledRows
 
 
 logger = logging.get_logger(__name__)
@@ -35,69 +36,61 @@ def label_by_weak_classifier(
     make_trainer: Callable[[torch.nn.Module, GLCConfig, datasets.Dataset], GLCTrainer] | None = None,
 ) -> tuple[datasets.Dataset, float]:
     """
-    Replaces the labels of untrusted rows by those of a weak classifier, as the paper's third kind of noise does.
+    Replace the labels of untrusted rows by those of a weak classifier, the paper's third kind of noise.
 
-    A copy of `model` is trained on the clean labels of all rows for `num_train_epochs`; each untrusted label is then
-    drawn from softmax(logits / temperature), once and for all.
+    A copy of `model` is trained on the clean labels of all rows for `num_train_epochs`. Each untrusted label is then
+    drawn from softmax(logits / temperature).
 
     Args:
-        dataset (`datasets.Dataset`): Clean labels, the flag column, and what the model takes.
-        model (`torch.nn.Module`): The weak network before its training; left as it is.
+        dataset (`datasets.Dataset`): Clean labels, the flag column, and the model's inputs.
+        model (`torch.nn.Module`): The weak network before its training. It is not changed.
         args ([`GLCConfig`]): Batch size, learning rate, seed and so on.
-        num_train_epochs (`float`, *optional*, defaults to 10): The weaker, the noisier.
-        temperature (`float`, *optional*, defaults to 5): The paper's.
+        num_train_epochs (`float`, *optional*, defaults to 10): Fewer epochs give noisier labels.
+        temperature (`float`, *optional*, defaults to 5): As in the paper; higher is noisier.
         label_column (`str`, *optional*, defaults to `"label"`): The labels.
         data_collator (`Callable`, *optional*): As for `Trainer`.
-        clean_column (`str`, *optional*, defaults to `"clean_label"`): Keeps the labels as they were.
-        make_trainer (`Callable`, *optional*): Makes the weak network's trainer from the network, its settings and the
-            rows, where it needs an optimizer of its own; by default a plain [`GLCTrainer`].
+        clean_column (`str`, *optional*, defaults to `"clean_label"`): The new column with the clean labels.
+        make_trainer (`Callable`, *optional*): Makes the trainer of the weak network from the network, its arguments
+            and the rows, for example to use another optimizer; by default a plain [`GLCTrainer`].
 
     Returns:
-        `(Dataset, float)`: The rows with noisy labels, and the accuracy of the labels drawn for untrusted rows (1.0
-        would be no noise).
+        `(Dataset, float)`: The rows with noisy labels, and the accuracy of the labels of untrusted rows.
     """
     settings = copy.copy(args)
     settings.method, settings.num_train_epochs, settings.max_steps = "no_correction", num_train_epochs, -1
     settings.output_dir = os.path.join(args.output_dir, "weak_classifier")
     settings.save_strategy, settings.eval_strategy, settings.load_best_model_at_end = "no", "no", False
     settings.push_to_hub, settings.label_column, settings.label_names = False, label_column, None
-    settings.trusted_eval_fraction = 0.0  # every row gets logits
+    settings.trusted_eval_fraction = 0.0  # every row needs logits
     if make_trainer is None:
         trainer = GLCTrainer(copy.deepcopy(model), settings, train_dataset=dataset, data_collator=data_collator)
     else:
         trainer = make_trainer(copy.deepcopy(model), settings, dataset)
     trainer.train()
     logits = torch.zeros(len(trainer.training_data.item_labels("all")), trainer.num_labels)
-    view = trainer.training_data.for_inference(trainer, "all", "all")
-    for batch in infer(trainer, view, "all"):
+    for batch in infer(trainer, trainer.training_data.for_inference(trainer, "all", "all"), "all"):
         logits[batch.items] = batch.logits
     logits = sum_over_processes(trainer.accelerator, logits)
     noisy = weak_labels(
         dataset,
-        logits=_by_token(logits.numpy(), dataset, label_column),
+        logits=_with_ignored_tokens(logits.numpy(), dataset, label_column),
         temperature=temperature,
         seed=args.seed,
         label_column=label_column,
         trusted_column=args.trusted_column,
         clean_column=clean_column,
     )
-    accuracy = _accuracy_of_labels(noisy, label_column, clean_column, args.trusted_column)
-    logger.info(f"The weak classifier's labels are right in {accuracy:.1%} of the untrusted rows.")
+    rows = LabeledRows(noisy, label_column, args.trusted_column, None, "weak_labels")
+    accuracy = float((rows.item_labels("untrusted") == rows.item_labels("untrusted", clean_column)).mean())
+    logger.info(f"The labels of the weak classifier are right for {accuracy:.1%} of the untrusted rows.")
     return noisy, accuracy
 
 
-def _by_token(logits: np.ndarray, dataset: Any, label_column: str) -> Any:
-    """Logits for every token of a list column: those of -100, which nobody draws from, are zero."""
+def _with_ignored_tokens(logits: np.ndarray, dataset: Any, label_column: str) -> np.ndarray:
+    """Logits for every token of a list column, with zeros for tokens labeled -100, which are never drawn."""
     labels = read_integers(dataset, label_column)
     if labels.offsets is None:
         return logits
     every = np.zeros((len(labels.values), logits.shape[1]), dtype=logits.dtype)
     every[labels.values != IGNORED_LABEL] = logits
     return every
-
-
-def _accuracy_of_labels(dataset: Any, label_column: str, clean_column: str, trusted_column: str) -> float:
-    from glc_hf.training.training_data import LabelledRows
-
-    rows = LabelledRows(dataset, label_column, trusted_column, None, "weak_labels")
-    return float((rows.item_labels("untrusted") == rows.item_labels("untrusted", clean_column)).mean())

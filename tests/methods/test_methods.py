@@ -12,7 +12,8 @@ import torch.nn.functional as F
 
 from glc_hf import CorruptionMatrix, GLCConfig
 from glc_hf.methods import available_methods, get_method
-from glc_hf.methods.base import Batch, Inferred, Stage
+from glc_hf.labels.label_batch import label_batch
+from glc_hf.methods.base import Inferred, Stage
 from glc_hf.methods.distillation import precision_of_labels, precision_of_network, weight_of_given_label
 
 
@@ -150,7 +151,7 @@ def test_forward_takes_the_plain_maximum_when_asked_and_for_many_classes(tmp_pat
 def _losses(method, trusted):
     logits = torch.tensor([[1.0, 0.0, -1.0], [0.5, 0.2, 0.1]])
     labels = torch.tensor([1, 2])
-    return method.item_losses(logits, Batch(labels, torch.tensor(trusted), torch.tensor([0, 1]))), logits, labels
+    return method.item_losses(logits, label_batch(labels, torch.tensor(trusted), torch.tensor([0, 1]))), logits, labels
 
 
 def test_forward_corrects_every_row_and_forward_gold_leaves_trusted_ones(tmp_path):

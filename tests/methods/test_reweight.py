@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from datasets import Dataset
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.methods.reweight import allow_second_derivatives, look_ahead_weights
+from glc_hf.methods.reweight import use_plain_attention, look_ahead_weights
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
 
@@ -20,7 +20,7 @@ def test_the_weights_are_the_slope_of_the_trusted_loss_in_the_weight_of_each_exa
     """Against the definition: really take the step θ − α∇Σε_j l_j for a small ε, and see the trusted loss fall."""
     data = noisy_text_rows(rows=24)
     model = bert().double()
-    allow_second_derivatives(model)
+    use_plain_attention(model)
     inputs, trusted = _inputs(data, 0, 8), _inputs(data, 8, 14)
     labels, trusted_labels = torch.tensor(data["label"][:8]), torch.tensor(data["label"][8:14])
     weights = look_ahead_weights(model, inputs, labels, trusted, trusted_labels)
@@ -79,7 +79,7 @@ def test_wrong_labels_get_next_to_no_weight_and_right_ones_most_of_it(tmp_path, 
         return found
 
     monkeypatch.setattr(GLCTrainer, "compute_loss", spy)
-    monkeypatch.setattr(GLCTrainer, "_item_weights", weights)
+    monkeypatch.setattr(GLCTrainer, "item_weights", weights)
     settings = config(tmp_path, method="reweight", max_steps=50, logging_steps=50)
     GLCTrainer(_Linear(), settings, train_dataset=data).train()
     mean = {kind: sum(values) / len(values) for kind, values in weight_of.items()}
@@ -88,7 +88,7 @@ def test_wrong_labels_get_next_to_no_weight_and_right_ones_most_of_it(tmp_path, 
 
 def test_no_example_helps_means_no_weight():
     model = bert()
-    allow_second_derivatives(model)
+    use_plain_attention(model)
     inputs = _inputs(text_rows(4), 0, 4)
     labels = torch.full((4,), -100)
     assert (look_ahead_weights(model, inputs, labels, inputs, torch.tensor([0, 1, 2, 0])) == 0).all()

@@ -101,9 +101,9 @@ def test_token_classification_with_flags_of_rows_or_tokens(tmp_path, level, monk
     data = mark_trusted(clean, fraction=0.3, level=level, label_column="labels")
     data = corrupt_labels(data, CorruptionMatrix.flip(3, 0.6), label_column="labels")
     counted = {"stage 1": 0, "stage 2": 0}
-    from glc_hf.training.item_trainer import CorrectedTrainer
+    from glc_hf.training.stage_trainer import StageTrainer
 
-    original = CorrectedTrainer._with_masked_labels
+    original = StageTrainer._with_ignored_labels
 
     def spy(self, batch):
         batch = original(self, batch)
@@ -113,7 +113,7 @@ def test_token_classification_with_flags_of_rows_or_tokens(tmp_path, level, monk
         counted[self.stage_name.split(" of ")[0]] += int(kept.sum())
         return batch
 
-    monkeypatch.setattr(CorrectedTrainer, "_with_masked_labels", spy)
+    monkeypatch.setattr(StageTrainer, "_with_ignored_labels", spy)
     trainer = GLCTrainer(
         token_bert(),
         config(tmp_path, max_steps=-1, num_train_epochs=1, trusted_share=0),

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from glc_hf import GLCConfig, GLCTrainer
-from glc_hf.training.config import arguments_that_differ
+
 from tests.training.tiny import bert, config, noisy_text_rows
 
 
 def test_only_arguments_that_were_changed_are_told(tmp_path):
     plain = GLCConfig(str(tmp_path), use_cpu=True)
-    assert arguments_that_differ(plain) == {"use_cpu": True}
+    assert plain.changed_arguments() == {"use_cpu": True}
     changed = GLCConfig(
         str(tmp_path),
         use_cpu=True,
@@ -24,7 +24,7 @@ def test_only_arguments_that_were_changed_are_told(tmp_path):
         accelerator_config={"split_batches": True},
         lr_scheduler_type="cosine",
     )
-    assert arguments_that_differ(changed) == {
+    assert changed.changed_arguments() == {
         "learning_rate": 1e-3,
         "lr_scheduler_type": "cosine",
         "use_cpu": True,
@@ -77,7 +77,7 @@ def test_a_crash_in_the_middle_of_saving_leaves_no_token_behind(tmp_path, monkey
         raise KeyboardInterrupt
 
     trainer = GLCTrainer(bert(), config(tmp_path, hub_token="hf_secret"), train_dataset=noisy_text_rows())
-    monkeypatch.setattr("glc_hf.training.item_trainer.write_arguments", crash)
+    monkeypatch.setattr("glc_hf.training.config.GLCConfig.write_json", crash)
     with pytest.raises(KeyboardInterrupt):
         trainer.save_model()
     files = [file for file in tmp_path.rglob("*") if file.is_file()]

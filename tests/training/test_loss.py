@@ -121,9 +121,9 @@ def test_bf16_autocast_trains_with_the_loss_in_fp32(tmp_path):
     )
     # Every class gives every label alike: the loss is log 3 for untrusted rows, to fp32 precision only in fp32.
     logits = torch.randn(8, 3, dtype=torch.bfloat16)
-    from glc_hf.methods.base import Batch
+    from glc_hf.labels.label_batch import label_batch
 
-    losses = trainer.method.item_losses(logits, Batch(torch.zeros(8, dtype=torch.long), None, None))
+    losses = trainer.method.item_losses(logits, label_batch(torch.zeros(8, dtype=torch.long)))
     assert losses.dtype == torch.float32
     torch.testing.assert_close(losses, torch.full((8,), np.log(3), dtype=torch.float32), atol=1e-6, rtol=0)
     trainer.train()

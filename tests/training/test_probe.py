@@ -13,7 +13,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.training.compare import compare_methods
-from glc_hf.training.probe import MappedRows, ProbeTrainer, read_features, write_features
+from glc_hf.training.probe import MappedRows, ProbeStage, read_features, write_features
 from tests.training.test_models import pixels
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, token_bert, token_rows, weights
 
@@ -27,15 +27,15 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def probes(monkeypatch) -> list[ProbeTrainer]:
+def probes(monkeypatch) -> list[ProbeStage]:
     """The probes that are trained."""
-    made, train = [], ProbeTrainer.train
+    made, train = [], ProbeStage.train
 
     def spy(self, *args, **kwargs):
         made.append(self)
         return train(self, *args, **kwargs)
 
-    monkeypatch.setattr(ProbeTrainer, "train", spy)
+    monkeypatch.setattr(ProbeStage, "train", spy)
     return made
 
 
@@ -135,13 +135,13 @@ def test_a_linear_model_of_true_labels_makes_the_matrix_better(tmp_path):
 
 def test_features_are_kept_on_disk_by_network_and_rows(tmp_path, cache, monkeypatch):
     embedded = []
-    embed = ProbeTrainer._embed
+    embed = ProbeStage._embed
 
     def spy(self):
         embedded.append(self)
         return embed(self)
 
-    monkeypatch.setattr(ProbeTrainer, "_embed", spy)
+    monkeypatch.setattr(ProbeStage, "_embed", spy)
     first = make(tmp_path / "1")
     first.train()
     assert len(list(cache.iterdir())) == len(embedded) == 1
@@ -283,7 +283,7 @@ def test_a_run_goes_on_from_its_probe(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             make(tmp_path / "cut", **settings).train()
     trained = []
-    monkeypatch.setattr(ProbeTrainer, "train", lambda self, *args, **kwargs: trained.append(self))
+    monkeypatch.setattr(ProbeStage, "train", lambda self, *args, **kwargs: trained.append(self))
     again = make(tmp_path / "cut", **settings)
     again.train(resume_from_checkpoint=True)
     assert not trained  # the finished probe was taken over

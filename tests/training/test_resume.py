@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
 from glc_hf.training.compare import compare_methods
-from glc_hf.training.resume import CheckpointedTrainer
+from glc_hf.training.resume import ResumableTrainer
 from glc_hf.training.stages import FirstStages
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, weights
 
@@ -159,7 +159,7 @@ def test_a_checkpoint_cut_short_never_mixes_with_an_earlier_run_s_of_the_same_st
         def on_step_end(self, args, state, control, **kwargs):
             # Dies when the weights and the record of the run are written, and nothing else.
             if (stage, state.global_step) == (1 if args.output_dir.endswith("stage1") else 2, 2):
-                patch.setattr(CheckpointedTrainer, "_save_optimizer_and_scheduler", _crash)
+                patch.setattr(ResumableTrainer, "_save_optimizer_and_scheduler", _crash)
 
     patch = pytest.MonkeyPatch()
     with pytest.raises(Crash):

@@ -8,7 +8,7 @@ from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels
 from glc_hf.training.batches import ROW_KEY
-from glc_hf.training.item_trainer import CorrectedTrainer
+from glc_hf.training.stage_trainer import StageTrainer
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, weights
 
 
@@ -31,15 +31,15 @@ class Spy(TrainerCallback):
 def seen_rows(monkeypatch):
     """The row numbers that carried a label in each training batch, by stage."""
     rows: dict[str, list[int]] = {}
-    original = CorrectedTrainer._with_masked_labels
+    original = StageTrainer._with_ignored_labels
 
     def spy(self, batch):
         batch = original(self, batch)
-        kept = batch[self._label_name] != -100
+        kept = batch[self.label_name] != -100
         rows.setdefault(self.stage_name.split(" of ")[0], []).extend(batch[ROW_KEY][kept].tolist())
         return batch
 
-    monkeypatch.setattr(CorrectedTrainer, "_with_masked_labels", spy)
+    monkeypatch.setattr(StageTrainer, "_with_ignored_labels", spy)
     return rows
 
 

@@ -7,20 +7,20 @@ import torch
 from datasets import Dataset
 
 from glc_hf import CorruptionMatrix, GLCTrainer
-from glc_hf.training.item_trainer import CorrectedTrainer
+from glc_hf.training.stage_trainer import StageTrainer
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, token_bert, weights
 
 
 def test_a_stream_trains_both_stages_filtered_by_its_own_flag(tmp_path, monkeypatch):
     data = noisy_text_rows(rows=200)
     trusted_seen = {"stage 1": [], "stage 2": []}
-    original = CorrectedTrainer._with_masked_labels
+    original = StageTrainer._with_ignored_labels
 
     def spy(self, batch):
         trusted_seen[self.stage_name.split(" of ")[0]] += batch["trusted"].tolist()
         return original(self, batch)
 
-    monkeypatch.setattr(CorrectedTrainer, "_with_masked_labels", spy)
+    monkeypatch.setattr(StageTrainer, "_with_ignored_labels", spy)
     trainer = GLCTrainer(
         bert(),
         config(tmp_path, max_steps=8, trusted_share=0),

@@ -1,0 +1,78 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Labels of a training batch: one class per item, or probabilities over the classes."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from glc_hf.labels.reading import IGNORED_LABEL
+
+
+@dataclass
+class LabelBatch:
+    """
+    Labels of a batch with one class per item. An item is a row, or a token of a row.
+
+    A further kind of label is a subclass that overrides the properties and methods below; [`label_batch`] chooses
+    between them.
+
+    Args:
+        labels (`torch.Tensor` of shape `(rows,)` or `(rows, tokens)`): Classes; -100 carries no loss.
+        trusted (`torch.Tensor`, *optional*): Whether each item is trusted, in the shape of the items.
+        items (`torch.Tensor`, *optional*):
+            The number of each item among all counted items of the training set, for methods that need it.
+    """
+
+    labels: torch.Tensor
+    trusted: torch.Tensor | None = None
+    items: torch.Tensor | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the items."""
+        return self.labels.shape
+
+    @property
+    def counted(self) -> torch.Tensor:
+        """Which items carry loss, in the shape of the items."""
+        return self.labels != IGNORED_LABEL
+
+    def ignoring(self, mask: torch.Tensor) -> LabelBatch:
+        """The same batch without loss where `mask` is true."""
+        return dataclasses.replace(self, labels=self.labels.masked_fill(mask, IGNORED_LABEL))
+
+    def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
+        """Plain cross-entropy of each item in fp32, `(..., K)` → `(...)`; 0 where an item carries no loss."""
+        flat = logits.reshape(-1, logits.shape[-1]).float()
+        losses = F.cross_entropy(flat, self.labels.reshape(-1), ignore_index=IGNORED_LABEL, reduction="none")
+        return losses.view(self.shape)
+
+
+class SoftLabelBatch(LabelBatch):
+    """Labels that are probabilities over the classes, of shape `(..., K)`; a row of zeros carries no loss."""
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.labels.shape[:-1]
+
+    @property
+    def counted(self) -> torch.Tensor:
+        return self.labels.sum(dim=-1) > 0
+
+    def ignoring(self, mask: torch.Tensor) -> LabelBatch:
+        return dataclasses.replace(self, labels=self.labels.masked_fill(mask.unsqueeze(-1), 0.0))
+
+    def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
+        return -(self.labels * logits.float().log_softmax(dim=-1)).sum(dim=-1)
+
+
+def label_batch(
+    labels: torch.Tensor, trusted: torch.Tensor | None = None, items: torch.Tensor | None = None
+) -> LabelBatch:
+    """The labels of a batch as an object: floating-point labels are probabilities, integers are classes."""
+    kind = SoftLabelBatch if labels.is_floating_point() else LabelBatch
+    return kind(labels, trusted, items)

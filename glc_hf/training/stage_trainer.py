@@ -1,0 +1,358 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`StageTrainer`: a `Trainer` of one stage, with flags in its batches and a loss per item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from transformers import EvalPrediction
+from transformers.trainer_utils import has_length
+
+from glc_hf.hold_out import TRUSTED_SET
+from glc_hf.labels.columns import with_usual_label_column
+from glc_hf.labels.label_batch import LabelBatch, label_batch
+from glc_hf.methods import get_method
+from glc_hf.methods.base import Method, Stage, logits_of
+from glc_hf.training.batches import ROW_KEY, ColumnDropper, FlagCollator, FlaggedRows
+from glc_hf.training.config import UnpicklableArguments
+from glc_hf.training.resume import ResumableTrainer, write_record
+from glc_hf.training.training_data import TrainingData
+
+
+class StageTrainer(ResumableTrainer):
+    """
+    A `Trainer` that trains one stage of a method: on rows with flags, with a loss per item, divided by its own count of
+    items. [`GLCTrainer`] is the trainer of the last stage; [`~training.stages.stage_trainer`] makes those of the first
+    stages, which are of the same class.
+    """
+
+    # compute_loss divides by the items of the whole accumulated batch, so the Trainer must not divide again.
+    loss_is_scaled_for_ga = True
+    method: Method | None = None
+    training_data: TrainingData | None = None
+    # Number and stage of a first stage; `None` in the last stage.
+    first_stage: tuple[int, Stage] | None = None
+    # Trusted rows that are held out, to evaluate on beside the `eval_dataset`.
+    trusted_eval_dataset: datasets.Dataset | None = None
+    _evaluates_trusted = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Items are counted here for every model: heads with **kwargs often accept the count without using it, and
+        # heads without **kwargs would not get a count.
+        self.model_accepts_loss_kwargs = True
+        # A module whose forward does not take labels still has them: they never reach it.
+        self.label_names = self.label_names or ["labels"]
+        self.data_collator = FlagCollator(self.data_collator, self.args.trusted_column, self.label_name)
+        self._default_metrics = self.compute_metrics is None
+        if self._default_metrics:
+            self.compute_metrics = Accuracy()
+
+    # ------------------------------------------------------------------ the stage
+    @property
+    def stage(self) -> Stage:
+        """The stage that this object trains."""
+        return self.method.last_stage() if self.first_stage is None else self.first_stage[1]
+
+    @property
+    def num_stages(self) -> int:
+        """How many trainings the method has."""
+        return len(self.method.first_stages()) + 1
+
+    @property
+    def stage_name(self) -> str:
+        """The stage in messages and on the progress bar."""
+        if self.first_stage is None:
+            return f"stage {self.num_stages} of {self.num_stages} ({self.args.method})"
+        number, stage = self.first_stage
+        probe = ", linear probe" if stage.mode == "probe" else ""
+        return f"stage {number} of {self.num_stages} ({stage.items} labels{probe})"
+
+    def stage_rows(self) -> Any:
+        """The dataset of this stage: [`FlaggedRows`] or a stream."""
+        share = self.args.trusted_share if self.first_stage is None and self.method.upsamples_trusted else 0.0
+        return self.training_data.for_training(self, self.stage, share)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As `Trainer.log`. In first stages every name gets a prefix such as `stage1_`."""
+        if self.first_stage is not None:
+            logs = {f"stage{self.first_stage[0]}_{name}": value for name, value in logs.items()}
+        super().log(logs, start_time)
+
+    # ------------------------------------------------------------------ data
+    @property
+    def label_name(self) -> str:
+        """The key of the labels in a batch."""
+        return self.label_names[0]
+
+    @property
+    def label_column(self) -> str | None:
+        """The column of the labels, if it is known. A transform can return labels under another name."""
+        return self.args.label_column if self.training_data is None else self.training_data.label_column
+
+    def get_train_dataloader(self) -> torch.utils.data.DataLoader:
+        """The data loader of this stage's rows, each with its flag."""
+        if self.train_dataset is None:
+            raise ValueError("training needs a train_dataset.")
+        dataset = self.stage_rows()
+        batch = self._train_batch_size * self.accelerator.num_processes
+        if self.args.dataloader_drop_last and has_length(dataset) and len(dataset) < batch:
+            raise ValueError(
+                f"{self.stage_name} has {len(dataset)} rows, fewer than one batch of {batch}: dataloader_drop_last "
+                "would drop all of them. Use smaller batches, or dataloader_drop_last=False."
+            )
+        return self._get_dataloader(
+            dataset=dataset,
+            description="Training",
+            batch_size=self._train_batch_size,
+            sampler_fn=self._get_train_sampler,
+            is_training=True,
+        )
+
+    def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> torch.utils.data.DataLoader:
+        if isinstance(dataset, datasets.Dataset):
+            if _has_transform(dataset):
+                # The transform needs the columns that the model does not take: the collator drops them afterwards.
+                dataset = FlaggedRows(dataset, np.arange(len(dataset)), None, self.args.trusted_column)
+            else:
+                dataset = with_usual_label_column(dataset, self.label_column, self.label_name)
+        return super()._get_dataloader(dataset, *args, **kwargs)
+
+    def _get_collator_with_removed_columns(self, data_collator: Any, description: str | None = None) -> Any:
+        collator = super()._get_collator_with_removed_columns(data_collator, description)
+        return ColumnDropper(collator) if collator is not data_collator else collator
+
+    def without_unused_columns(self, dataset: Any, label_column: str | None = None) -> Any:
+        """The dataset with its labels under a name that collators know, without columns that the model does not take;
+        unchanged if it has a transform."""
+        if isinstance(dataset, datasets.Dataset) and not _has_transform(dataset):
+            dataset = with_usual_label_column(dataset, label_column or self.label_column, self.label_name)
+            return self._remove_unused_columns(dataset, description="Training")
+        return dataset
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        for column in (self.args.trusted_column, ROW_KEY):
+            if column not in self._signature_columns:
+                self._signature_columns.append(column)
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, torch.Tensor | int | None]:
+        """The batches of one optimizer step. Labels without loss in this stage are ignored before the items are
+        counted."""
+        batches = []
+        for _ in range(num_batches):
+            try:
+                batch = next(epoch_iterator)
+            except StopIteration:
+                break
+            batches.append(self._with_ignored_labels(batch))
+        return batches, self._get_num_items_in_batch(batches, device)
+
+    def _with_ignored_labels(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Ignore the labels that carry no loss in this stage, and those of rows that accelerate repeats to fill the
+        last batch."""
+        labels, trusted = batch.get(self.label_name), batch.get(self.args.trusted_column)
+        if labels is None:
+            raise ValueError(
+                f"a training batch has no {self.label_name!r}: the dataset or its transform returns no labels (its "
+                f"keys: {', '.join(map(str, batch))})."
+            )
+        if trusted is None and get_method(self.args.method).needs_trusted:
+            raise ValueError(
+                f"a training batch has no {self.args.trusted_column!r}, and the method needs to know which rows are "
+                "trusted: the stream or its transform returns no flags."
+            )
+        targets = label_batch(labels)
+        if self.stage.items != "all" and trusted is not None:
+            targets = targets.ignoring(trusted if self.stage.items == "untrusted" else ~trusted)
+        repeated = self._num_repeated_rows(len(labels))
+        if repeated:
+            padding = torch.zeros(targets.shape, dtype=torch.bool, device=labels.device)
+            padding[len(labels) - repeated :] = True
+            targets = targets.ignoring(padding)
+        return batch if targets.labels is labels else {**batch, self.label_name: targets.labels}
+
+    def _num_repeated_rows(self, batch_size: int) -> int:
+        """How many rows at the end of this process's batch accelerate repeated to fill the last global batch."""
+        state = self.accelerator.gradient_state
+        if self.accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+            return 0
+        real = state.remainder - self.accelerator.process_index * batch_size
+        return batch_size - min(max(real, 0), batch_size)
+
+    def trusted_batch(self, size: int) -> tuple[dict[str, Any], LabelBatch]:
+        """Inputs and labels of a random batch of trusted rows, which depends only on seed, step and process."""
+        rows = self.training_data.trusted_rows(self, size)
+        collate = self._get_collator_with_removed_columns(self.data_collator, "Training")
+        inputs = self._prepare_inputs(collate(rows.__getitems__(range(len(rows)))))
+        labels, trusted = inputs.pop(self.label_name), inputs.pop(self.args.trusted_column)
+        inputs.pop(ROW_KEY)
+        return dict(inputs), label_batch(labels).ignoring(~trusted)
+
+    # ------------------------------------------------------------------ loss
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        """The loss of the stage in training, and plain cross-entropy against the given labels in evaluation. Labels,
+        flags and row numbers never reach the model, so it never computes its own loss."""
+        inputs = dict(inputs)
+        labels = inputs.pop(self.label_name)
+        trusted, rows = inputs.pop(self.args.trusted_column, None), inputs.pop(ROW_KEY, None)
+        training, last = model.training, self.first_stage is None
+        needs_numbers = training and last and rows is not None and self.method.needs_item_numbers
+        batch = label_batch(labels, trusted, self.training_data.item_numbers(rows, labels) if needs_numbers else None)
+        weights = self.item_weights(model, inputs, batch) if training and last else None
+        outputs = model(**inputs)
+        logits = logits_of(outputs)
+        if not training:
+            loss = batch.cross_entropy(logits).sum() / batch.counted.sum().clamp(min=1)
+            return (loss, _with_loss(outputs, loss, self._default_metrics)) if return_outputs else loss
+        if logits.shape[:-1] != batch.shape:
+            raise ValueError(
+                f"the model returns logits of shape {tuple(logits.shape)} for labels of shape {tuple(labels.shape)}: "
+                "one row of logits per label is needed."
+            )
+        losses = self.method.item_losses(logits, batch) if last else batch.cross_entropy(logits)
+        if weights is not None:
+            losses = losses * weights
+        total = losses.sum()
+        if not torch.isfinite(total):
+            raise FloatingPointError(self._explain_non_finite(logits))
+        if num_items_in_batch is None:
+            num_items_in_batch = batch.counted.sum()
+        loss = total / torch.as_tensor(num_items_in_batch, device=total.device).clamp(min=1)
+        if self.args.average_tokens_across_devices:
+            # Gradients are averaged over the processes, but the count is of all of them.
+            loss = loss * self.accelerator.num_processes
+        return (loss, _with_loss(outputs, loss, self._default_metrics)) if return_outputs else loss
+
+    def item_weights(self, model: torch.nn.Module, inputs: dict, batch: LabelBatch) -> torch.Tensor | None:
+        """Weights of the items' losses in the last stage; `None` if all are 1."""
+        return self.method.item_weights(self, model, inputs, batch)
+
+    def _explain_non_finite(self, logits: torch.Tensor) -> str:
+        values = "NaN" if torch.isnan(logits).any() else "infinite values"
+        where = "logits" if not torch.isfinite(logits).all() else "loss"
+        saves = self.args.save_strategy != "no"
+        intact = f", and the last checkpoint in {self.args.output_dir} is intact" if saves else ""
+        return (
+            f"the {where} contain {values} at step {self.state.global_step} of {self.stage_name}; training stopped"
+            f"{intact}. A lower learning rate, a warm-up or fp32 usually helps; also look for bad values in the inputs."
+        )
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
+        if self.label_name != "labels":
+            batch_samples = [{"labels": batch[self.label_name]} for batch in batch_samples if self.label_name in batch]
+        return super()._get_num_items_in_batch(batch_samples, device)
+
+    # ------------------------------------------------------------------ evaluation
+    def prediction_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> tuple:
+        """As `Trainer.prediction_step`, without flags: evaluation uses the given labels of all rows."""
+        hidden = (self.args.trusted_column, ROW_KEY)
+        return super().prediction_step(model, {k: v for k, v in inputs.items() if k not in hidden}, *args, **kwargs)
+
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As `Trainer.evaluate`. If no dataset is given, held-out trusted rows are evaluated too (`eval_trusted_…`)."""
+        self._evaluates_trusted = eval_dataset is None and self.trusted_eval_dataset is not None
+        try:
+            return super().evaluate(eval_dataset, *args, **kwargs)
+        finally:
+            self._evaluates_trusted = False
+
+    def evaluation_loop(self, dataloader: Any, description: str, *args: Any, **kwargs: Any) -> Any:
+        """As `Trainer.evaluation_loop`, with the metrics of held-out trusted rows added."""
+        output = self._evaluation_loop(dataloader, description, *args, **kwargs)
+        if self._evaluates_trusted:
+            kwargs["metric_key_prefix"] = f"{kwargs.get('metric_key_prefix', 'eval')}_{TRUSTED_SET}"
+            trusted = self.get_test_dataloader(self.trusted_eval_dataset)
+            output.metrics.update(self._evaluation_loop(trusted, description, *args, **kwargs).metrics)
+        return output
+
+    def _evaluation_loop(self, dataloader: Any, description: str, *args: Any, **kwargs: Any) -> Any:
+        """For the default accuracy only the predicted classes are gathered, not the logits."""
+        if not self._default_metrics or description != "Evaluation" or self.preprocess_logits_for_metrics is not None:
+            return super().evaluation_loop(dataloader, description, *args, **kwargs)
+        self.preprocess_logits_for_metrics = _predicted_classes
+        try:
+            return super().evaluation_loop(dataloader, description, *args, **kwargs)
+        finally:
+            self.preprocess_logits_for_metrics = None
+
+    # ------------------------------------------------------------------ saving
+    def run_record(self) -> dict[str, Any]:
+        """What identifies the run that a checkpoint belongs to."""
+        raise NotImplementedError
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """As `Trainer._save`, with the arguments as JSON in place of a pickle, and the record of the run in
+        checkpoints."""
+        args = self.args
+        try:
+            # `Trainer` pickles the arguments here. A crash right after that must not leave a token on disk.
+            self.args = UnpicklableArguments(args)
+            super()._save(output_dir, state_dict)
+        finally:
+            self.args = args
+        if self.args.should_save:
+            folder = output_dir if output_dir is not None else self.args.output_dir
+            self.args.write_json(folder)
+            if self.is_in_train:
+                write_record(folder, self.run_record())
+
+
+def _with_loss(outputs: Any, loss: torch.Tensor, logits_first: bool) -> Any:
+    """Outputs as `Trainer` expects them from a model that computed its loss: a tuple starts with the loss. `Trainer`
+    uses the values of a dictionary in their order, and the default accuracy takes the first one as logits."""
+    if isinstance(outputs, torch.Tensor):
+        return {"logits": outputs}
+    if isinstance(outputs, dict) and logits_first:
+        return {"logits": outputs["logits"], **{name: value for name, value in outputs.items() if name != "logits"}}
+    return (loss, *outputs) if isinstance(outputs, tuple) else outputs
+
+
+def _has_transform(dataset: datasets.Dataset) -> bool:
+    return dataset.format["type"] == "custom"
+
+
+def _predicted_classes(logits: Any, labels: Any) -> torch.Tensor:
+    return logits_of(logits).argmax(dim=-1)
+
+
+class Accuracy:
+    """Share of correct classes among the labels that are not -100; with `batch_eval_metrics`, over all batches."""
+
+    def __init__(self) -> None:
+        self.correct = self.total = 0
+
+    def __call__(self, prediction: EvalPrediction, compute_result: bool = True) -> dict[str, float]:
+        if isinstance(prediction.predictions, list):  # one entry per batch, from `eval_do_concat_batches=False`
+            for predictions, labels in zip(prediction.predictions, prediction.label_ids, strict=True):
+                self._add(predictions, labels)
+        else:
+            self._add(prediction.predictions, prediction.label_ids)
+        if not compute_result:
+            return {}
+        correct, total, self.correct, self.total = self.correct, self.total, 0, 0
+        return {"accuracy": correct / total} if total else {}
+
+    def _add(self, predictions: Any, labels: Any) -> None:
+        # Of several gathered outputs, the first.
+        predictions, labels = (
+            torch.as_tensor(values[0] if isinstance(values, (tuple, list)) else values)
+            for values in (predictions, labels)
+        )
+        if predictions.dim() > labels.dim():
+            predictions = predictions.argmax(dim=-1)
+        counted = label_batch(labels).counted
+        self.correct += int((predictions == labels)[counted].sum())
+        self.total += int(counted.sum())
