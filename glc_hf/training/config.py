@@ -223,6 +223,21 @@ class GLCConfig(TrainingArguments):
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be greater than 0, got {value!r}.")
 
+    def changed_arguments(self) -> dict[str, Any]:
+        """Return the arguments whose value is not the default, ready for JSON. Paths, tokens and settings of the
+        machine are left out."""
+        changed = {}
+        for argument in dataclasses.fields(self):
+            if not argument.init or argument.name in _LOCAL or argument.name.endswith("_token"):
+                continue
+            default = argument.default
+            if argument.default_factory is not dataclasses.MISSING:
+                default = argument.default_factory()
+            value = _plain(getattr(self, argument.name))
+            if value != _plain(default) and not _names_a_place(value):
+                changed[argument.name] = value
+        return changed
+
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
@@ -262,17 +277,7 @@ class NothingToPickle:
 
 def arguments_that_differ(args: GLCConfig) -> dict[str, Any]:
     """Every argument whose value is not the default, in the order of the class, ready for JSON."""
-    differing = {}
-    for setting in dataclasses.fields(args):
-        if not setting.init or setting.name in _LOCAL or setting.name.endswith("_token"):
-            continue
-        default = setting.default
-        if setting.default_factory is not dataclasses.MISSING:
-            default = setting.default_factory()
-        value = _plain(getattr(args, setting.name))
-        if value != _plain(default) and not _names_a_place(value):
-            differing[setting.name] = value
-    return differing
+    return args.changed_arguments()
 
 
 def write_arguments(folder: str | Path, args: GLCConfig) -> None:

@@ -7,11 +7,14 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import datasets
 import numpy as np
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from transformers import TrainerCallback
 
+from glc_hf.audit.findings import add_audit_columns, check_audit_columns
+from glc_hf.labels.columns import label_names_of
 from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.methods.base import Inferred, Items, Part, logits_of
 from glc_hf.training.batches import ROW_KEY
@@ -226,3 +229,30 @@ class Refinement(TrainerCallback):
                 trainer.training_data, [trainer], trainer.accelerator, trainer.num_labels, trainer.class_names
             )
         )
+
+
+def audit_rows(trainer: GLCTrainer, dataset: datasets.Dataset) -> datasets.Dataset:
+    """Return the dataset with the audit columns; see [`GLCTrainer.audit`]. Every process computes the whole result."""
+    from glc_hf.training.training_data import LabelledRows  # `training_data` imports this module
+
+    matrix, args = trainer.corruption_matrix, trainer.args
+    if matrix is None:
+        raise ValueError(
+            f"an audit needs the corruption matrix, and method {args.method!r} has none (or is not trained yet): "
+            "train with 'glc', or pass a known matrix as `GLCTrainer(…, corruption_matrix=…)`."
+        )
+    if not isinstance(dataset, datasets.Dataset):
+        raise TypeError(f"an audit needs a `datasets.Dataset`, not a {type(dataset).__name__}.")
+    if len(dataset) == 0:
+        raise ValueError("there are no rows to audit: the dataset is empty.")
+    check_audit_columns(dataset)
+    rows = LabelledRows(dataset, args.label_column, args.trusted_column, matrix.num_labels, "audit", needs_flags=False)
+    view = trainer._without_unused_columns(dataset, rows.label_column)
+    logits = torch.cat([batch.logits for batch in infer(trainer, view, "all")])
+    if len(logits) != rows.count("all"):
+        raise ValueError(
+            f"the model returned logits for {len(logits):,} labels, but column {rows.label_column!r} has "
+            f"{rows.count('all'):,}: the collator or the transform drops labels."
+        )
+    names = label_names_of(dataset, rows.label_column, trainer.model) or matrix.label_names
+    return add_audit_columns(dataset, rows.labels, rows.counted_items()[1], logits, matrix, names)

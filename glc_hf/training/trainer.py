@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from glc_hf.hold_out import evaluation_sets, trusted_rows_to_evaluate
 from glc_hf.hub.model_card import ModelCardCallback
-from glc_hf.hub.push import Publishing
+from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
@@ -32,7 +32,7 @@ from glc_hf.training.checks import (
     freeze_parameters,
 )
 from glc_hf.training.config import GLCConfig
-from glc_hf.training.inference import Refinement
+from glc_hf.training.inference import Refinement, audit_rows
 from glc_hf.training.item_trainer import CorrectedTrainer
 from glc_hf.training.probe import classifiers_of
 from glc_hf.training.resume import ResumePoint, RunFolder, check_record, digest_of, read_record, resume_point_at
@@ -44,7 +44,7 @@ from glc_hf.version import __version__
 logger = logging.get_logger(__name__)
 
 
-class GLCTrainer(Publishing, CorrectedTrainer):
+class GLCTrainer(HubMixin, CorrectedTrainer):
     """
     A `Trainer` whose model ignores label noise, by the method that `args.method` names.
 
@@ -327,8 +327,6 @@ class GLCTrainer(Publishing, CorrectedTrainer):
             most probable one) and `p_wrong` (the probability that the given label is not the true one; 0 for trusted
             rows). Lists where labels are lists; a token labelled -100 keeps it.
         """
-        from glc_hf.audit.findings import audit_rows
-
         return audit_rows(self, dataset)
 
     # ------------------------------------------------------------------ saving

@@ -70,6 +70,10 @@ class TrainingData(Protocol):
         """Identifies labels, flags and number of rows; `None` where they can't be known."""
         ...
 
+    def describe(self) -> dict[str, Any] | None:
+        """Number of rows, and of given and trusted labels in total and per class; `None` for a stream."""
+        ...
+
 
 def training_data(
     dataset: Any, args: GLCConfig, num_labels: int | None, method: type[Method], held_out: np.ndarray | None = None
@@ -102,6 +106,7 @@ class MapData:
         held_out: np.ndarray | None = None,
     ) -> None:
         self.args = args
+        self.num_labels = num_labels
         self.rows = LabelledRows(
             dataset,
             args.label_column,
@@ -173,6 +178,17 @@ class MapData:
     def fingerprint(self) -> str:
         """See [`TrainingData`]."""
         return self.rows.fingerprint
+
+    def describe(self) -> dict[str, Any]:
+        given = np.bincount(self.item_labels("all"), minlength=self.num_labels)
+        trusted = np.bincount(self.item_labels("trusted"), minlength=self.num_labels)
+        return {
+            "train_rows": self.rows.num_rows,
+            "labels": int(given.sum()),
+            "trusted": int(trusted.sum()),
+            "given_by_class": given.tolist(),
+            "trusted_by_class": trusted.tolist(),
+        }
 
 
 class StreamData:
@@ -273,6 +289,9 @@ class StreamData:
 
     def fingerprint(self) -> None:
         """See [`TrainingData`]."""
+        return
+
+    def describe(self) -> None:
         return
 
 
