@@ -111,8 +111,8 @@ def make_page(
     drawn = matrix.num_labels <= _MAX_CLASSES_DRAWN
     content = {
         "title": title,
-        "summary": f"{num_suspect:,} of {len(findings):,} labels are more likely wrong than right. About {expected:,.0f} "
-        f"wrong labels are expected in total ({expected / max(len(findings), 1):.1%}).",
+        "summary": f"{num_suspect:,} of {len(findings):,} labels are more likely wrong than right. About "
+        f"{expected:,.0f} wrong labels are expected in total ({expected / max(len(findings), 1):.1%}).",
         "explanation": "p(wrong) is the probability that the given label is not the true label. It combines the "
         "prediction of the model for the row with the rates at which the noisy source confuses the classes.",
         "limit": f"{len(positions):,} of {len(findings):,} {unit} are on this page, those with the largest p(wrong). "
