@@ -51,7 +51,7 @@ function drawMatrix() {
 
 function drawClasses() {
   const table = byId("classes"), head = create("tr");
-  ["class", "estimated noise rate", "", "given labels", "suspect"].forEach((name, index) =>
+  ["class", "noise rate", "", "given", "suspect"].forEach((name, index) =>
     head.append(create("th", name, index > 2 ? "number" : "")));
   table.append(head);
   data.classes.forEach((entry, label) => {

@@ -119,8 +119,7 @@ def make_page(
         "The Parquet and CSV files in the same folder contain all of them. Row numbers start at 0.",
         "names": [matrix.name_of(label) for label in range(matrix.num_labels)],
         "matrix": matrix.probs.round(4).tolist() if drawn else None,
-        "matrixNote": "Each row of the matrix is a true class. Click a cell to show the rows with this given label "
-        "and this suggested class."
+        "matrixNote": "Click a cell to show the rows with that given and suggested label."
         if drawn
         else "Too many classes to draw. Largest confusions: "
         + "; ".join(f"{e['true']} → {e['noisy']} {e['probability']:.0%}" for e in largest_confusions(matrix, 10)),
