@@ -33,7 +33,7 @@ def preset_trainer(name: str, data_root: str | None, folder: str):
     rows = noisy_rows(preset, data, "flip", 0.01, STRENGTH, SEED)
     args = arguments(preset, "glc", SEED, folder, evaluate_stages=True)
     trainer = make_trainer(preset, data, rows, args, preset.make_model(data, SEED))
-    trainer.model_card.tell(base_model=None, license="apache-2.0")
+    trainer.model_card.add_facts(base_model=None, license="apache-2.0")
     return trainer, preset.dataset, []
 
 
@@ -61,7 +61,7 @@ def make_card(name: str, data_root: str | None) -> None:
         rows = trainer.train_dataset.with_format("numpy")
         changed = int((rows["label"][:] != rows["clean_label"][:]).sum())
         noise = {"kind": "flip", "strength": STRENGTH, "changed_labels": changed, "label_accuracy": None}
-        trainer.model_card.tell(simulated_noise=noise)
+        trainer.model_card.add_facts(simulated_noise=noise)
         trainer.train()
         print(name, trainer.evaluate())
         trainer.save_model(folder)

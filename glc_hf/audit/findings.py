@@ -1,35 +1,26 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A trained model and its corruption matrix over labelled rows: which labels are wrong, and what they should be."""
+"""Probability that each label is wrong, from logits and the corruption matrix, and the suggested label."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-import datasets
 import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, List, Value
 
 from glc_hf.correction.likelihood import posterior_over_true_labels
-from glc_hf.labels.columns import label_names_of
-from glc_hf.labels.reading import IGNORED_LABEL
+from glc_hf.labels.reading import IGNORED_LABEL, Column
 from glc_hf.labels.storage import with_format_of
 from glc_hf.matrix import CorruptionMatrix
-from glc_hf.training.inference import infer
-from glc_hf.training.training_data import LabelledRows
 
 
-if TYPE_CHECKING:
-    from glc_hf.training.trainer import GLCTrainer
-
-
-GIVEN, SUGGESTED, P_WRONG = "given_label", "suggested_label", "p_wrong"
-COLUMNS = (GIVEN, SUGGESTED, P_WRONG)
+COLUMNS = GIVEN, SUGGESTED, P_WRONG = "given_label", "suggested_label", "p_wrong"
 
 
 class Verdicts(NamedTuple):
-    """For each label: the most probable true one, and the probability that the given one is wrong."""
+    """Per label: the most probable true label, and the probability that the given label is wrong."""
 
     suggested: np.ndarray
     p_wrong: np.ndarray
@@ -39,16 +30,17 @@ def verdicts_on(
     logits: torch.Tensor, given: torch.Tensor, matrix: CorruptionMatrix, trusted: torch.Tensor | None = None
 ) -> Verdicts:
     """
-    p_wrong = 1 − p(true = given | x, given), with the posterior ∝ g(x)_y · C[y, given].
+    Return the most probable true label and p_wrong = 1 − p(true = given | x, given), where
+    p(true = y | x, given) ∝ g(x)_y · C[y, given].
 
     Args:
-        logits (`Tensor` of shape `(N, K)`): Of the classifier of true classes.
-        given (`Tensor` of shape `(N,)`): The labels as given.
+        logits (`Tensor` of shape `(N, K)`): Logits of the classifier of true labels.
+        given (`Tensor` of shape `(N,)`): Labels in the dataset.
         matrix ([`CorruptionMatrix`]): `C[i, j] = p(noisy = j | true = i)`.
-        trusted (`Tensor` of shape `(N,)`, *optional*): Labels that are right: they are suggested themselves, and wrong
-            with probability 0.
+        trusted (`Tensor` of shape `(N,)`, *optional*): Flags of correct labels. Their suggested label is the given
+            one, and their p_wrong is 0.
     """
-    # In float64 and as a sum over the other classes: certain rows on either end keep their order.
+    # In float64 and as a sum over the other classes: rows with p_wrong close to 0 or 1 keep their order.
     posterior = posterior_over_true_labels(logits.double(), given, matrix)
     suggested = posterior.argmax(dim=-1)
     p_wrong = posterior.scatter(1, given.unsqueeze(1), 0.0).sum(dim=1)
@@ -57,81 +49,63 @@ def verdicts_on(
     return Verdicts(suggested.numpy(), p_wrong.numpy())
 
 
-def audit_rows(trainer: GLCTrainer, dataset: datasets.Dataset) -> datasets.Dataset:
-    """
-    See [`GLCTrainer.audit`]. With several processes, each goes over all rows and has the whole result.
-
-    Args:
-        trainer ([`GLCTrainer`]): Trained, or made with a trained model and its matrix.
-        dataset (`datasets.Dataset`): Inputs, labels and, where some are trusted, flags.
-    """
-    matrix = trainer.corruption_matrix
-    if matrix is None:
-        raise ValueError(
-            f"an audit needs the corruption matrix, and method {trainer.args.method!r} has none (or is not trained "
-            "yet): train with 'glc', or give a known one as `GLCTrainer(…, corruption_matrix=…)`."
-        )
-    if not isinstance(dataset, datasets.Dataset):
-        raise TypeError(f"an audit goes over a `datasets.Dataset`, not a {type(dataset).__name__}.")
-    if len(dataset) == 0:
-        raise ValueError("there are no rows to audit: the dataset is empty.")
+def check_audit_columns(dataset: Dataset) -> None:
+    """Raise if the dataset already has a column with the name of an audit column."""
     for name in COLUMNS:
         if name in dataset.column_names:
-            raise ValueError(f"the dataset has a column {name!r} already, from another audit: remove or rename it.")
-    args = trainer.args
-    rows = LabelledRows(dataset, args.label_column, args.trusted_column, matrix.num_labels, "audit", needs_flags=False)
-    labels = rows.labels
-    counted, trusted = rows.counted_items()
-    given = torch.from_numpy(labels.values[counted].astype(np.int64))
-    logits = _logits(trainer, dataset, rows.label_column)
-    if len(logits) != len(given):
-        raise ValueError(
-            f"the model gave logits for {len(logits):,} labels, and column {rows.label_column!r} has {len(given):,}: "
-            "the collator or the transform drops labels."
-        )
-    verdicts = verdicts_on(logits, given, matrix, torch.from_numpy(trusted[counted]))
-    suggested, p_wrong = labels.values.astype(np.int64), np.zeros(len(labels.values))
-    suggested[counted], p_wrong[counted] = verdicts
-    names = label_names_of(dataset, rows.label_column, trainer.model) or matrix.label_names
-    classes = ClassLabel(names=names) if names is not None else Value("int64")
-    plain = dataset.with_format(None)
-    for name, values, feature in (
-        (GIVEN, labels.values.astype(np.int64), classes),
-        (SUGGESTED, suggested, classes),
-        (P_WRONG, p_wrong, Value("float64")),
+            raise ValueError(f"the dataset already has a column {name!r} from another audit: remove or rename it.")
+
+
+def add_audit_columns(
+    dataset: Dataset,
+    labels: Column,
+    trusted: np.ndarray,
+    logits: torch.Tensor,
+    matrix: CorruptionMatrix,
+    label_names: list[str] | None,
+) -> Dataset:
+    """
+    Return the dataset with the columns `given_label`, `suggested_label` and `p_wrong`.
+
+    A label of -100 is kept and has p_wrong 0. If the labels are lists, the columns are lists too.
+
+    Args:
+        dataset (`Dataset`): The audited rows.
+        labels (`Column`): Their labels.
+        trusted (`np.ndarray` of bool): One flag per entry of `labels.values`.
+        logits (`Tensor` of shape `(N, K)`): One row per label that is not -100, in the order of `labels.values`.
+        matrix ([`CorruptionMatrix`]): The matrix of the noisy source.
+        label_names (`list[str]`, *optional*): Names of the classes.
+    """
+    given = labels.values.astype(np.int64)
+    counted = given != IGNORED_LABEL
+    suggested, p_wrong = given.copy(), np.zeros(len(given))
+    suggested[counted], p_wrong[counted] = verdicts_on(
+        logits, torch.from_numpy(given[counted]), matrix, torch.from_numpy(trusted[counted])
+    )
+    classes = ClassLabel(names=label_names) if label_names is not None else Value("int64")
+    audited = dataset.with_format(None)
+    for name, values, feature in zip(
+        COLUMNS, (given, suggested, p_wrong), (classes, classes, Value("float64")), strict=True
     ):
+        column = values.tolist()
         if labels.offsets is not None:
-            values, feature = [part.tolist() for part in np.split(values, labels.offsets[1:-1])], List(feature)
-        plain = plain.add_column(name, _column(values), feature=feature)
-    return with_format_of(dataset, plain)
-
-
-def _column(values: Any) -> Any:
-    return values.tolist() if isinstance(values, np.ndarray) else values
-
-
-def _logits(trainer: GLCTrainer, dataset: datasets.Dataset, label_column: str) -> torch.Tensor:
-    """Logits of every label that is not -100, in the order of the rows."""
-    view = trainer._without_unused_columns(dataset, label_column)
-    return torch.cat([batch.logits for batch in infer(trainer, view, "all")])
-
-
-# A label counts as suspect when it is more probably wrong than right.
-SUSPECT = 0.5
+            column, feature = [part.tolist() for part in np.split(values, labels.offsets[1:-1])], List(feature)
+        audited = audited.add_column(name, column, feature=feature)
+    return with_format_of(dataset, audited)
 
 
 @dataclass
 class Findings:
     """
-    One entry a label; those without a verdict (-100, words cut off) are left out.
+    Result of an audit, one entry per label. Labels without a verdict (-100, truncated words) are left out.
 
     Attributes:
         matrix: The corruption matrix, with the names of the classes.
-        row: The row that holds the label, counted from 0.
-        word: Its place in the row where rows hold lists, else `None`.
+        row: Row of the label, starting at 0.
+        word: Position in the row if rows contain lists, else `None`.
         given, suggested: Classes.
-        p_wrong: The probability that `given` is wrong.
-        num_rows: Rows in all.
+        p_wrong: Probability that `given` is wrong.
     """
 
     matrix: CorruptionMatrix
@@ -140,46 +114,42 @@ class Findings:
     given: np.ndarray
     suggested: np.ndarray
     p_wrong: np.ndarray
-    num_rows: int
 
     @classmethod
     def of(cls, audited: Dataset, matrix: CorruptionMatrix) -> Findings:
-        """From a dataset with the columns of an audit."""
-        columns = audited.select_columns([GIVEN, SUGGESTED, P_WRONG]).with_format("arrow")[:]
-        given, suggested, p_wrong = (columns.column(name).to_pylist() for name in (GIVEN, SUGGESTED, P_WRONG))
+        """Return the findings of a dataset with the audit columns."""
+        table = audited.select_columns(list(COLUMNS)).with_format("arrow")[:]
+        given, suggested, p_wrong = (table.column(name).to_pylist() for name in COLUMNS)
         if not given or not isinstance(given[0], list):
-            every = np.arange(len(given))
-            p_wrong = np.asarray(p_wrong, dtype=np.float64)
-            return cls(matrix, every, None, np.asarray(given), np.asarray(suggested), p_wrong, len(given))
-        flat = [
+            rows, p_wrong = np.arange(len(given)), np.asarray(p_wrong, dtype=np.float64)
+            return cls(matrix, rows, None, np.asarray(given), np.asarray(suggested), p_wrong)
+        entries = [
             (row, word, *entry)
-            for row, entries in enumerate(zip(given, suggested, p_wrong, strict=True))
-            for word, entry in enumerate(zip(*entries, strict=True))
+            for row, lists in enumerate(zip(given, suggested, p_wrong, strict=True))
+            for word, entry in enumerate(zip(*lists, strict=True))
             if entry[0] != IGNORED_LABEL and entry[2] is not None
         ]
-        rows, words, labels, better, wrong = (
-            map(np.asarray, zip(*flat, strict=True)) if flat else [np.empty(0, int)] * 5
-        )
-        return cls(matrix, rows, words, labels, better, wrong.astype(np.float64), len(given))
+        *columns, p_wrong = map(np.asarray, zip(*entries, strict=True)) if entries else [np.empty(0, int)] * 5
+        return cls(matrix, *columns, p_wrong.astype(np.float64))
 
     def __len__(self) -> int:
         return len(self.given)
 
     @property
     def suspect(self) -> np.ndarray:
-        """Whether each label is more probably wrong than right."""
-        return self.p_wrong > SUSPECT
+        """Whether each label is more likely wrong than right."""
+        return self.p_wrong > 0.5
 
     def most_suspect(self, number: int) -> np.ndarray:
-        """Places of the labels that are most probably wrong, in that order."""
+        """Return the positions of the labels with the largest p_wrong, in descending order."""
         return np.argsort(-self.p_wrong, kind="stable")[:number]
 
     def corrections(self, number: int = 3) -> list[tuple[str, str, int]]:
-        """The commonest (given, suggested, how often) among suspect labels."""
+        """Return the most frequent (given, suggested, count) among suspect labels."""
         size = self.matrix.num_labels
-        pairs = np.bincount(self.given[self.suspect] * size + self.suggested[self.suspect], minlength=size * size)
-        largest = [int(place) for place in np.argsort(-pairs, kind="stable")[:number] if pairs[place]]
+        counts = np.bincount(self.given[self.suspect] * size + self.suggested[self.suspect], minlength=size * size)
         return [
-            (self.matrix.name_of(place // size), self.matrix.name_of(place % size), int(pairs[place]))
-            for place in largest
+            (self.matrix.name_of(pair // size), self.matrix.name_of(pair % size), int(counts[pair]))
+            for pair in np.argsort(-counts, kind="stable")[:number].tolist()
+            if counts[pair]
         ]

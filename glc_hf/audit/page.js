@@ -1,115 +1,100 @@
 "use strict";
-// Everything that comes from the data enters the page as text (textContent), never as markup.
+// Text from the dataset is inserted as text (textContent), never as HTML.
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-const make = (name, text, className) => {
-  const node = document.createElement(name);
+const create = (tag, text, className) => {
+  const node = document.createElement(tag);
   if (text !== undefined) node.textContent = text;
   if (className) node.className = className;
   return node;
 };
 const percent = (value) => (100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0) + " %";
-const whole = (value) => value.toLocaleString("en");
+const integer = (value) => value.toLocaleString("en");
 const nameOf = (label) => data.names[label];
-const STEP = 100;
-let shown = STEP;
-let order = { key: "p", down: true };
+const PAGE_SIZE = 100;
+let shown = PAGE_SIZE;
+let order = { key: "p", descending: true };
 
-byId("title").textContent = data.title;
-byId("told").textContent = data.told;
-byId("how").textContent = data.how;
-byId("limit").textContent = data.limit;
+["title", "summary", "explanation", "limit"].forEach((id) => {
+  byId(id).textContent = data[id];
+});
+byId("heat-note").textContent = data.matrixNote;
 byId("text-filter").hidden = !data.rows.some((row) => row.text);
 
-function drawHeat() {
-  const table = byId("heat"), size = data.names.length;
-  if (!data.matrix) {
-    byId("heat-note").textContent = data.matrixNote;
-    return;
-  }
-  table.classList.toggle("small", size > 16);
-  const head = make("tr");
-  head.append(make("th", "true ↓ label →"));
-  data.names.forEach((name) => head.append(make("th", size > 16 ? "" : name)));
+function drawMatrix() {
+  if (!data.matrix) return;
+  const table = byId("heat"), head = create("tr"), small = data.names.length > 16;
+  table.classList.toggle("small", small);
+  head.append(create("th", "true ↓ given →"), ...data.names.map((name) => create("th", small ? "" : name)));
   table.append(head);
   data.matrix.forEach((row, i) => {
-    const line = make("tr");
-    line.append(make("th", nameOf(i), "row"));
+    const line = create("tr");
+    line.append(create("th", nameOf(i), "row"));
     row.forEach((value, j) => {
-      const button = make("button", value >= 0.995 ? "1" : value.toFixed(2).slice(1));
+      const button = create("button", value >= 0.995 ? "1" : value.toFixed(2).slice(1));
       button.type = "button";
-      button.title = `${nameOf(i)} is labelled ${nameOf(j)} in ${percent(value)}`;
+      button.title = `${percent(value)} of class ${nameOf(i)} is labeled ${nameOf(j)}`;
       button.style.background = `rgba(var(--heat), ${value.toFixed(3)})`;
       if (value > 0.55) button.style.color = "#fff";
       button.addEventListener("click", () => {
         byId("suggested").value = i;
         byId("given").value = j;
-        shown = STEP;
-        drawRows();
+        drawFirstRows();
       });
-      const cell = make("td");
+      const cell = create("td");
       cell.append(button);
       line.append(cell);
     });
     table.append(line);
   });
-  byId("heat-note").textContent = data.matrixNote;
 }
 
 function drawClasses() {
-  const table = byId("classes"), head = make("tr");
-  ["class", "its rows mislabelled", "", "labelled so", "of these suspect"].forEach((name, place) =>
-    head.append(make("th", name, place > 2 ? "number" : "")));
+  const table = byId("classes"), head = create("tr");
+  ["class", "noise rate", "", "given", "suspect"].forEach((name, index) =>
+    head.append(create("th", name, index > 2 ? "number" : "")));
   table.append(head);
   data.classes.forEach((entry, label) => {
-    const line = make("tr"), bar = make("div", undefined, "bar"), fill = make("i"), cell = make("td");
+    const line = create("tr"), bar = create("div", undefined, "bar"), fill = create("i"), cell = create("td");
     fill.style.width = `${(100 * entry.noise).toFixed(1)}%`;
     bar.append(fill);
     cell.append(bar);
-    line.append(make("td", nameOf(label)), cell, make("td", percent(entry.noise), "number"));
-    line.append(make("td", whole(entry.given), "number"), make("td", whole(entry.suspect), "number"));
+    line.append(create("td", nameOf(label)), cell, create("td", percent(entry.noise), "number"));
+    line.append(create("td", integer(entry.given), "number"), create("td", integer(entry.suspect), "number"));
     table.append(line);
   });
 }
 
 function fillSelects() {
-  ["given", "suggested"].forEach((id) => {
-    const any = make("option", "any");
-    any.value = "";
-    byId(id).append(any);
-    data.names.forEach((name, label) => {
-      const option = make("option", name);
-      option.value = label;
-      byId(id).append(option);
-    });
-  });
+  ["given", "suggested"].forEach((id) =>
+    byId(id).append(new Option("any", ""), ...data.names.map((name, label) => new Option(name, label))));
 }
 
-function chosen() {
+function filteredRows() {
   const text = byId("text").value.trim().toLowerCase();
   const given = byId("given").value, suggested = byId("suggested").value;
-  const least = Number(byId("least").value) || 0;
-  const found = data.rows.filter((row) =>
-    row.p >= least &&
+  const minimum = Number(byId("minimum").value) || 0;
+  const rows = data.rows.filter((row) =>
+    row.p >= minimum &&
     (given === "" || row.given === Number(given)) &&
     (suggested === "" || row.suggested === Number(suggested)) &&
     (text === "" || row.text.toLowerCase().includes(text)));
-  const value = { p: (row) => row.p, given: (row) => nameOf(row.given), suggested: (row) => nameOf(row.suggested),
-    row: (row) => row.row, text: (row) => row.text }[order.key];
+  const key = order.key;
+  const value = (row) => (key === "given" || key === "suggested" ? nameOf(row[key]) : row[key]);
   const compare = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true }));
-  return found.sort((a, b) => (order.down ? -1 : 1) * compare(value(a), value(b)) || a.place - b.place);
+  return rows.sort((a, b) => (order.descending ? -1 : 1) * compare(value(a), value(b)));
 }
 
-function content(row) {
-  const cell = make("td", undefined, "content");
+function contentCell(row) {
+  const cell = create("td", undefined, "content");
   if (row.image) {
-    const picture = make("img");
-    picture.src = row.image;
-    picture.alt = `row ${row.row}`;
-    cell.append(picture);
+    const image = create("img");
+    image.src = row.image;
+    image.alt = `row ${row.row}`;
+    cell.append(image);
   } else if (row.word !== undefined) {
-    row.words.forEach((word, place) => {
-      cell.append(place === row.word ? make("mark", word) : document.createTextNode(word), " ");
+    row.words.forEach((word, index) => {
+      cell.append(index === row.word ? create("mark", word) : document.createTextNode(word), " ");
     });
   } else {
     cell.textContent = row.text;
@@ -118,52 +103,49 @@ function content(row) {
 }
 
 function drawRows() {
-  const found = chosen(), body = byId("rows").tBodies[0];
-  body.replaceChildren(...found.slice(0, shown).map((row) => {
-    const line = make("tr");
-    line.append(make("td", row.p.toFixed(3), "number"), make("td", nameOf(row.given), "label given"));
-    line.append(make("td", nameOf(row.suggested), "label"), make("td", whole(row.row), "number"), content(row));
+  const rows = filteredRows(), body = byId("rows").tBodies[0];
+  body.replaceChildren(...rows.slice(0, shown).map((row) => {
+    const line = create("tr");
+    line.append(create("td", row.p.toFixed(3), "number"), create("td", nameOf(row.given), "label given"));
+    line.append(create("td", nameOf(row.suggested), "label"), create("td", integer(row.row), "number"), contentCell(row));
     return line;
   }));
-  if (!found.length) {
-    const line = make("tr"), cell = make("td", "No row is left by these filters.", "empty");
+  if (!rows.length) {
+    const line = create("tr"), cell = create("td", "No rows match the filters.", "empty");
     cell.colSpan = 5;
     line.append(cell);
     body.append(line);
   }
-  byId("count").textContent = `${whole(found.length)} of ${whole(data.rows.length)} on this page`;
-  byId("more").hidden = found.length <= shown;
+  byId("count").textContent = `${integer(rows.length)} of ${integer(data.rows.length)} match`;
+  byId("more").hidden = rows.length <= shown;
   document.querySelectorAll("#rows th").forEach((head) => {
-    if (head.dataset.key === order.key) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+    if (head.dataset.key === order.key) head.setAttribute("aria-sort", order.descending ? "descending" : "ascending");
     else head.removeAttribute("aria-sort");
   });
+}
+
+function drawFirstRows() {
+  shown = PAGE_SIZE;
+  drawRows();
 }
 
 document.querySelectorAll("#rows th").forEach((head) =>
   head.firstElementChild.addEventListener("click", () => {
     const key = head.dataset.key;
-    order = { key, down: order.key === key ? !order.down : key === "p" };
+    order = { key, descending: order.key === key ? !order.descending : key === "p" };
     drawRows();
   }));
-["text", "given", "suggested", "least"].forEach((id) =>
-  byId(id).addEventListener("input", () => {
-    shown = STEP;
-    drawRows();
-  }));
+["text", "given", "suggested", "minimum"].forEach((id) => byId(id).addEventListener("input", drawFirstRows));
 byId("more").addEventListener("click", () => {
-  shown += STEP;
+  shown += PAGE_SIZE;
   drawRows();
 });
 byId("clear").addEventListener("click", () => {
   byId("text").value = byId("given").value = byId("suggested").value = "";
-  byId("least").value = "0";
-  shown = STEP;
-  drawRows();
+  byId("minimum").value = "0";
+  drawFirstRows();
 });
-data.rows.forEach((row, place) => {
-  row.place = place;
-});
-drawHeat();
+drawMatrix();
 drawClasses();
 fillSelects();
 drawRows();

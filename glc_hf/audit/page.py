@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The audit as one HTML file: nothing is fetched, so it opens from a disk, in a mail, on a machine without network."""
+"""Export of an audit: Parquet, CSV, and an HTML page that works offline."""
 
 from __future__ import annotations
 
@@ -9,95 +9,160 @@ import html
 import io
 import json
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Image
+from datasets import Dataset, Image, LargeList, List, Value
 
-from glc_hf.audit.findings import Findings
+from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
 from glc_hf.matrix import largest_confusions
 
 
+PARQUET_FILE, CSV_FILE, PAGE_FILE = "audit.parquet", "audit.csv", "audit.html"
 _MAX_CLASSES_DRAWN = 60
 _MAX_CHARACTERS = 600
-_WORDS_AROUND = 20
-_THUMBNAIL = 96
+_CONTEXT_WORDS = 20
+_THUMBNAIL_SIZE = 96
 
 
-def make_page(findings: Findings, rows: Dataset, inputs: tuple[str, ...], task: str, title: str, limit: int) -> str:
+def write_audit(
+    folder: str | Path,
+    audited: Dataset,
+    findings: Findings,
+    inputs: tuple[str, ...],
+    task: str,
+    title: str,
+    page_rows: int,
+) -> list[Path]:
     """
-    The page.
+    Write `audit.parquet`, `audit.csv` and `audit.html`. The files contain class names where they are known.
 
     Args:
-        findings (`Findings`): The audit, label by label.
-        rows (`Dataset`): The rows that were audited.
-        inputs (`tuple[str, ...]`): Their columns of text, words or images.
-        task (`str`): `"text"`, `"token"` or `"image"`.
-        title (`str`): Its headline.
-        limit (`int`): How many labels it holds at most, the most suspect ones.
+        folder (`str`): Output folder, created if needed.
+        audited (`Dataset`): The rows with the audit columns.
+        findings (`Findings`): The findings of `audited`.
+        inputs, task, title, page_rows: See [`make_page`].
+
+    Returns:
+        `list[Path]`: Paths of the three files.
     """
-    places = findings.most_suspect(limit)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in (PARQUET_FILE, CSV_FILE, PAGE_FILE)]
+    named = _with_class_names(audited, findings.matrix.label_names)
+    named.to_parquet(str(paths[0]))
+    _write_csv(named, paths[1])
+    paths[2].write_text(make_page(findings, audited, inputs, task, title, page_rows), encoding="utf-8")
+    return paths
+
+
+def _with_class_names(audited: Dataset, names: list[str] | None) -> Dataset:
+    if names is None:
+        return audited
+
+    def name(label: Any) -> Any:
+        if isinstance(label, list):
+            return [name(entry) for entry in label]
+        return names[label] if label is not None and label >= 0 else None
+
+    for column in (GIVEN, SUGGESTED):
+        labels = [name(label) for label in audited.with_format(None)[column]]
+        feature = List(Value("string")) if hasattr(audited.features[column], "feature") else Value("string")
+        audited = audited.remove_columns(column).add_column(column, labels, feature=feature)
+    return audited.select_columns([*(name for name in audited.column_names if name not in COLUMNS), *COLUMNS])
+
+
+def _write_csv(audited: Dataset, path: Path) -> None:
+    """Write a CSV without images; lists and dicts are stored as JSON."""
+    images = [name for name, feature in audited.features.items() if isinstance(feature, Image)]
+    audited = audited.remove_columns(images).with_format(None)
+    nested = [name for name, feature in audited.features.items() if isinstance(feature, (dict, List, LargeList))]
+    frame = audited.remove_columns(nested).to_pandas()
+    for name in nested:
+        frame[name] = [
+            None if value is None else json.dumps(value, default=str, ensure_ascii=False) for value in audited[name]
+        ]
+    frame = frame[audited.column_names]
+    frame.insert(0, "row" if "row" not in frame.columns else "audit_row", range(len(frame)))
+    frame.to_csv(path, index=False)
+
+
+def make_page(
+    findings: Findings, rows: Dataset, inputs: tuple[str, ...], task: str, title: str, page_rows: int
+) -> str:
+    """
+    Return the HTML page of an audit. It contains everything it needs and loads nothing from the network.
+
+    Args:
+        findings (`Findings`): The audit, one entry per label.
+        rows (`Dataset`): The audited rows.
+        inputs (`tuple[str, ...]`): Columns with text, words or images.
+        task (`str`): `"text"`, `"token"` or `"image"`.
+        title (`str`): Title of the page.
+        page_rows (`int`): Maximum number of labels on the page; the most suspect ones are shown.
+    """
+    positions = findings.most_suspect(page_rows)
     unit = "labels" if findings.word is not None else "rows"
-    suspect, expected = int(findings.suspect.sum()), float(findings.p_wrong.sum())
+    num_suspect, expected = int(findings.suspect.sum()), float(findings.p_wrong.sum())
     matrix = findings.matrix
+    given_counts = np.bincount(findings.given, minlength=matrix.num_labels)
+    suspect_counts = np.bincount(findings.given[findings.suspect], minlength=matrix.num_labels)
     drawn = matrix.num_labels <= _MAX_CLASSES_DRAWN
     content = {
         "title": title,
-        "told": f"{suspect:,} of {len(findings):,} {unit} are more probably wrong than right; in all, about "
-        f"{expected:,.0f} wrong labels are to be expected ({expected / max(len(findings), 1):.1%}).",
-        "how": "p(wrong) is one minus the probability that the given label is the true one, from what the model sees "
-        "in the row and from how often the noisy source mistakes one class for another.",
-        "limit": f"{len(places):,} of {len(findings):,} {unit} are on this page, the most suspect ones; the Parquet "
-        "and CSV files beside it hold all of them. Rows are counted from 0.",
+        "summary": f"{num_suspect:,} of {len(findings):,} labels are more likely wrong than right. About "
+        f"{expected:,.0f} wrong labels are expected in total ({expected / max(len(findings), 1):.1%}).",
+        "explanation": "p(wrong) is the probability that the given label is not the true label. It combines the "
+        "prediction of the model for the row with the rates at which the noisy source confuses the classes.",
+        "limit": f"{len(positions):,} of {len(findings):,} {unit} are on this page, those with the largest p(wrong). "
+        "The Parquet and CSV files in the same folder contain all of them. Row numbers start at 0.",
         "names": [matrix.name_of(label) for label in range(matrix.num_labels)],
         "matrix": matrix.probs.round(4).tolist() if drawn else None,
-        "matrixNote": "Click a cell to see the rows that were given its label and should have its class."
+        "matrixNote": "Click a cell to show the rows with that given and suggested label."
         if drawn
-        else "Too many classes to draw. The largest confusions: "
+        else "Too many classes to draw. Largest confusions: "
         + "; ".join(f"{e['true']} → {e['noisy']} {e['probability']:.0%}" for e in largest_confusions(matrix, 10)),
-        "classes": _classes(findings),
-        "rows": _entries(findings, places, rows, inputs, task),
+        "classes": [
+            {"noise": round(float(noise), 4), "given": int(given), "suspect": int(suspect)}
+            for noise, given, suspect in zip(matrix.noise_rates, given_counts, suspect_counts, strict=True)
+        ],
+        "rows": _page_rows(findings, positions, rows, inputs, task),
     }
     folder = files("glc_hf.audit")
     script = folder.joinpath("page.js").read_text(encoding="utf-8")
     page = folder.joinpath("page.html").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # With `<` written as an escape, no text of a row can end the element it stands in.
+    # With `<` escaped, the text of a row can't close the <script> element.
     data = json.dumps(content, ensure_ascii=False).replace("<", "\\u003c")
-    for mark, text in (("SCRIPT_HASH", digest), ("TITLE", html.escape(title)), ("SCRIPT", script), ("DATA", data)):
-        page = page.replace(f"@{mark}@", text)
+    # The data comes last: its text is not searched for placeholders.
+    for name, text in (("SCRIPT_HASH", digest), ("TITLE", html.escape(title)), ("SCRIPT", script), ("DATA", data)):
+        page = page.replace(f"@{name}@", text)
     return page
 
 
-def _classes(findings: Findings) -> list[dict[str, Any]]:
-    size = findings.matrix.num_labels
-    given = np.bincount(findings.given, minlength=size)
-    suspect = np.bincount(findings.given[findings.suspect], minlength=size)
-    return [
-        {"noise": round(float(noise), 4), "given": int(given[label]), "suspect": int(suspect[label])}
-        for label, noise in enumerate(findings.matrix.noise_rates)
-    ]
-
-
-def _entries(
-    findings: Findings, places: np.ndarray, rows: Dataset, inputs: tuple[str, ...], task: str
+def _page_rows(
+    findings: Findings, positions: np.ndarray, rows: Dataset, inputs: tuple[str, ...], task: str
 ) -> list[dict[str, Any]]:
-    chosen = rows.select(findings.row[places]).select_columns(list(inputs)).with_format(None)
+    chosen = rows.select(findings.row[positions]).select_columns(list(inputs)).with_format(None)
     if task == "image" and not isinstance(chosen.features[inputs[0]], Image):  # paths in a CSV
         chosen = chosen.cast_column(inputs[0], Image())
     entries = []
-    for place, row in zip(places.tolist(), chosen, strict=True):
+    for position, row in zip(positions.tolist(), chosen, strict=True):
         entry = {
-            "p": round(float(findings.p_wrong[place]), 6),
-            "given": int(findings.given[place]),
-            "suggested": int(findings.suggested[place]),
-            "row": int(findings.row[place]),
+            "p": round(float(findings.p_wrong[position]), 6),
+            "given": int(findings.given[position]),
+            "suggested": int(findings.suggested[position]),
+            "row": int(findings.row[position]),
             "text": "",
         }
         if task == "image":
             entry["image"] = _thumbnail(row[inputs[0]])
         elif task == "token":
-            entry.update(_words(row[inputs[0]], int(findings.word[place])))
+            word = int(findings.word[position])
+            start = max(0, word - _CONTEXT_WORDS)
+            words = [str(text)[:_MAX_CHARACTERS] for text in row[inputs[0]][start : word + _CONTEXT_WORDS + 1]]
+            entry.update(text=" ".join(words), words=words, word=word - start)
         else:
             text = " ⏐ ".join(str(row[name]) for name in inputs if row[name] is not None)
             entry["text"] = text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + " …"
@@ -105,24 +170,19 @@ def _entries(
     return entries
 
 
-def _words(words: list[str], word: int) -> dict[str, Any]:
-    start = max(0, word - _WORDS_AROUND)
-    around = [str(entry)[:_MAX_CHARACTERS] for entry in words[start : word + _WORDS_AROUND + 1]]
-    return {"text": " ".join(around), "words": around, "word": word - start}
-
-
 def _thumbnail(image: Any) -> str:
-    from PIL import Image as Picture
+    """Return an image as a data URL: large images are scaled down, small ones up."""
+    from PIL import Image as PILImage
 
     image = image.convert("RGB")
     largest = max(image.size)
-    if largest > _THUMBNAIL:
-        image.thumbnail((_THUMBNAIL, _THUMBNAIL))
-        kind, settings = "jpeg", {"quality": 82}
+    if largest > _THUMBNAIL_SIZE:
+        image.thumbnail((_THUMBNAIL_SIZE, _THUMBNAIL_SIZE))
+        file_format, options = "jpeg", {"quality": 82}
     else:
-        factor = max(1, _THUMBNAIL // (2 * largest))
-        image = image.resize((image.width * factor, image.height * factor), Picture.Resampling.NEAREST)
-        kind, settings = "png", {"optimize": True}
+        factor = max(1, _THUMBNAIL_SIZE // (2 * largest))
+        image = image.resize((image.width * factor, image.height * factor), PILImage.Resampling.NEAREST)
+        file_format, options = "png", {"optimize": True}
     buffer = io.BytesIO()
-    image.save(buffer, kind, **settings)
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    image.save(buffer, file_format, **options)
+    return f"data:image/{file_format};base64,{base64.b64encode(buffer.getvalue()).decode()}"

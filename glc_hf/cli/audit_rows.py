@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from datasets import ClassLabel, Dataset, List, Value
 
-from glc_hf.audit.findings import COLUMNS, GIVEN, P_WRONG, SUGGESTED, audit_rows
+from glc_hf.audit.findings import COLUMNS, GIVEN, P_WRONG, SUGGESTED
 from glc_hf.cli.data import Rows, choose_split, load_rows, load_splits
 from glc_hf.cli.model import check_labels_fit, load_model, prepare
 from glc_hf.cli.options import DataArguments, ModelArguments, NoiseArguments
@@ -23,6 +23,7 @@ from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.training.config import GLCConfig
+from glc_hf.training.inference import audit_rows
 from glc_hf.training.trainer import GLCTrainer
 
 

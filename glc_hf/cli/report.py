@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from glc_hf._compat import versions
 from glc_hf.cli.data import Rows, count_changed_labels, count_labels
 from glc_hf.cli.terminal import print_facts
-from glc_hf.hub.facts import name_in_public
+from glc_hf.hub.facts import public_name
 from glc_hf.matrix import largest_confusions
 from glc_hf.training.config import arguments_that_differ
 
@@ -93,13 +93,13 @@ def add_card_facts(trainer: GLCTrainer, rows: Rows, options: TrainOptions, label
     """Adds to the model card what the trainer can't know: the dataset's name, the simulated noise, the options."""
     data, model = options.data, options.model
     told = {
-        "dataset": name_in_public(data.dataset)._asdict() if data.dataset else {"name": DIGITS, "on_hub": False},
+        "dataset": public_name(data.dataset)._asdict() if data.dataset else {"name": DIGITS, "on_hub": False},
         "simulated_noise": simulated_noise(rows, options, label_accuracy),
         "arguments": _arguments(trainer, options),
     }
     if model.from_scratch or model.model is None:
         told["base_model"] = None  # only its configuration was taken
-    trainer.model_card.tell(**told)
+    trainer.model_card.add_facts(**told)
 
 
 def print_results(results: dict[str, Any], folder: str) -> None:

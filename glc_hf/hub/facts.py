@@ -1,18 +1,13 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
-What happened in a run, as JSON beside the model: all that a card tells and the matrix does not.
-
-The card can be made again from it at any time (`glc-hf card FOLDER`).
-"""
+"""Facts about a run for its model card, stored as JSON beside the model."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 from huggingface_hub import ModelCard, constants, model_info
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
@@ -20,38 +15,46 @@ from transformers.models.auto import modeling_auto
 from transformers.utils import logging
 
 from glc_hf._compat import versions
-from glc_hf.training.config import arguments_that_differ
-from glc_hf.training.training_data import MapData
 
 
-if TYPE_CHECKING:
-    from glc_hf.training.trainer import GLCTrainer
-
+logger = logging.get_logger(__name__)
 
 FACTS_FILE = "glc_summary.json"
 _FORMAT_VERSION = 1
-_EVALUATED = "eval_"
-# What an evaluation reports about itself, not about the model.
-_NOT_A_MEASURE = (
-    "runtime",
-    "samples_per_second",
-    "steps_per_second",
-    "model_preparation_time",
-    "jit_compilation_time",
-)
+_LICENSE_TIMEOUT = 5  # seconds
+# Values that an evaluation logs about itself, not about the model.
+_NOT_METRICS = (
+    "runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "jit_compilation_time",
+)  # fmt: skip
+_MODEL_CLASSES = {
+    "text-classification": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    "token-classification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+    "image-classification": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+    "audio-classification": modeling_auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
+    "video-classification": modeling_auto.MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES,
+}
+# For classes outside transformers, such as those of `glc_hf.backbones`.
+_CLASS_SUFFIXES = {
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForImageClassification": "image-classification",
+}
 
 
-def gather_facts(trainer: GLCTrainer, finished_at: int | None = None) -> dict[str, Any]:
+def gather_facts(trainer: Any, finished_at: int | None = None) -> dict[str, Any]:
     """
-    Everything a card tells about a run, ready for JSON; no paths, no names of users or machines.
+    Return the facts of a run that its card needs, ready for JSON. They contain no paths, user names or host names.
 
     Args:
-        trainer ([`GLCTrainer`]): In training or after it.
-        finished_at (`int`, *optional*): The length of its log when training ended; what follows is about the model as
-            it is now, whichever checkpoint was loaded at the end.
+        trainer ([`GLCTrainer`]):
+            The trainer, during or after training. Not imported here: `training` imports this module.
+        finished_at (`int`, *optional*):
+            Length of the trainer's log when training ended. Later entries describe the final model, even if
+            `load_best_model_at_end` loaded an earlier checkpoint.
     """
     args = trainer.args
     model = trainer.accelerator.unwrap_model(trainer.model)
+    rows = trainer.training_data.describe()
     return {
         "format_version": _FORMAT_VERSION,
         "model_name": Path(args.output_dir).resolve().name,
@@ -61,47 +64,30 @@ def gather_facts(trainer: GLCTrainer, finished_at: int | None = None) -> dict[st
         "method": args.method,
         "num_labels": trainer.num_labels,
         "label_names": trainer.class_names,
-        "rows": _rows(trainer),
+        "rows": None if rows is None else {**rows, "eval_rows": _length(trainer.eval_dataset)},
         "evaluation": _evaluation(trainer, finished_at),
         "step": trainer.state.global_step,
         "epoch": trainer.state.epoch,
         "seed": args.seed,
-        "arguments": arguments_that_differ(args),
+        "arguments": args.changed_arguments(),
         "versions": {name: value for name, value in versions().items() if value != "not installed"},
     }
 
 
 def write_facts(folder: str | Path, facts: dict[str, Any]) -> None:
-    """Writes them beside the model."""
+    """Write `glc_summary.json` into the folder of a model."""
     text = json.dumps(facts, indent=2, ensure_ascii=False, default=float)
     (Path(folder) / FACTS_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read_facts(folder: str | Path) -> dict[str, Any]:
-    """Reads them back."""
+    """Read `glc_summary.json` from the folder of a model."""
     file = Path(folder) / FACTS_FILE
     if not file.is_file():
         raise FileNotFoundError(
-            f"there is no {FACTS_FILE} in {folder}: no GLCTrainer and no `glc-hf train` saved a model there."
+            f"there is no {FACTS_FILE} in {folder}: the folder was not saved by GLCTrainer or `glc-hf train`."
         )
     return json.loads(file.read_text(encoding="utf-8"))
-
-
-def _rows(trainer: GLCTrainer) -> dict[str, Any] | None:
-    """Rows and labels by class; `None` for a stream, which nobody counted."""
-    data = trainer.training_data
-    if not isinstance(data, MapData):
-        return None
-    given = np.bincount(data.item_labels("all"), minlength=trainer.num_labels)
-    trusted = np.bincount(data.item_labels("trusted"), minlength=trainer.num_labels)
-    return {
-        "train_rows": data.rows.num_rows,
-        "labels": int(given.sum()),
-        "trusted": int(trusted.sum()),
-        "given_by_class": given.tolist(),
-        "trusted_by_class": trusted.tolist(),
-        "eval_rows": _length(trainer.eval_dataset),
-    }
 
 
 def _length(dataset: Any) -> int | None:
@@ -111,51 +97,37 @@ def _length(dataset: Any) -> int | None:
     return len(dataset) if hasattr(dataset, "__len__") else None
 
 
-def _evaluation(trainer: GLCTrainer, finished_at: int | None) -> dict[str, Any] | None:
-    """The measures of the model as it is, and those of the first stage: before and after correction."""
+def _evaluation(trainer: Any, finished_at: int | None) -> dict[str, Any] | None:
+    """Metrics of the current model (after correction) and of the first stage (before correction)."""
     history = trainer.state.log_history
-    entries = [entry for entry in history if any(name.startswith(_EVALUATED) for name in entry)]
+    entries = [entry for entry in history if any(name.startswith("eval_") for name in entry)]
     if not entries:
         return None
     after = entries[-1]
     if finished_at is not None and trainer.args.load_best_model_at_end:
         since = [entry for entry in history[finished_at:] if entry in entries]
         best = [entry for entry in entries if entry.get("step") == trainer.state.best_global_step]
-        after = since[-1] if since else (best or entries)[-1]
-    before: dict[str, float] = {}
-    for entry in history:
-        before.update(_measures(entry, f"stage1_{_EVALUATED}"))
-    return {"before": before, "after": _measures(after, _EVALUATED), "step": after.get("step")}
+        after = (since or best or entries)[-1]
+    before = {name: value for entry in history for name, value in _metrics(entry, "stage1_eval_").items()}
+    return {"before": before, "after": _metrics(after, "eval_"), "step": after.get("step")}
 
 
-def _measures(entry: dict[str, Any], prefix: str) -> dict[str, float]:
+def _metrics(entry: dict[str, Any], prefix: str) -> dict[str, float]:
     return {
         name.removeprefix(prefix): value
         for name, value in entry.items()
-        if name.startswith(prefix) and not name.endswith(_NOT_A_MEASURE) and isinstance(value, (int, float))
+        if name.startswith(prefix) and not name.endswith(_NOT_METRICS) and isinstance(value, (int, float))
     }
-
-
-logger = logging.get_logger(__name__)
-_SECONDS_FOR_LICENSE = 5
-# The tasks of the models that the correction is defined for, by transformers' own lists of classes.
-_CLASSES_OF_TASK = {
-    "text-classification": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
-    "token-classification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
-    "image-classification": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
-    "audio-classification": modeling_auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
-    "video-classification": modeling_auto.MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES,
-}
 
 
 class Origin(NamedTuple):
     """
-    What something was made from.
+    Source of a model or dataset.
 
     Attributes:
         name: A Hub id, or the last part of a local path; `None` for a model with random weights.
         on_hub: Whether `name` is a Hub id.
-        license: The licence that its card names, as the Hub spells it.
+        license: License stated in its card, as a Hub identifier.
     """
 
     name: str | None = None
@@ -163,8 +135,8 @@ class Origin(NamedTuple):
     license: str | None = None
 
 
-def name_in_public(name: str | Path | None) -> Origin:
-    """A Hub id as it is; of anything that lies on this machine, the last part alone."""
+def public_name(name: str | Path | None) -> Origin:
+    """Return a Hub id unchanged, and only the last part of a local path."""
     if not name:
         return Origin()
     local = Path(name).expanduser()
@@ -178,53 +150,43 @@ def name_in_public(name: str | Path | None) -> Origin:
 
 
 def base_model_of(model: Any) -> Origin:
-    """The pretrained model that this one was made from, with its licence where that can be found."""
+    """Return the pretrained model that a model started from, with its license if known."""
     source = getattr(getattr(model, "config", None), "_name_or_path", None)
-    base = name_in_public(source)
+    base = public_name(source)
     if base.name is None:
         return base
-    return base._replace(license=_license_on_hub(base.name) if base.on_hub else _license_in(Path(source)))
-
-
-def dataset_of(dataset: Any) -> Origin:
-    """The Hub id of a dataset that `load_dataset` fetched, else the name it was given, if any."""
-    info = getattr(dataset, "info", None)
-    for url in getattr(info, "download_checksums", None) or ():
-        found = re.match(r"hf://datasets/([^@]+)@", str(url))
-        if found:
-            return Origin(found[1], on_hub=True)
-    return Origin()
-
-
-def task_of(model: Any) -> str | None:
-    """The pipeline that takes such a model."""
-    if hasattr(model, "get_base_model"):  # an adapter of PEFT
-        model = model.get_base_model()
-    names = {kind.__name__ for kind in type(model).__mro__}
-    for task, classes in _CLASSES_OF_TASK.items():
-        known = {name for value in classes.values() for name in ([value] if isinstance(value, str) else value)}
-        if names & known:
-            return task
-    # Classes registered by others, the networks of `glc_hf.backbones` among them, are named in the same way.
-    endings = {
-        "ForSequenceClassification": "text-classification",
-        "ForTokenClassification": "token-classification",
-        "ForImageClassification": "image-classification",
-    }
-    return next((task for ending, task in endings.items() if any(name.endswith(ending) for name in names)), None)
-
-
-def _license_in(folder: Path) -> str | None:
-    card = folder.expanduser() / "README.md"
-    return ModelCard.load(card).data.get("license") if card.is_file() else None
+    if base.on_hub:
+        return base._replace(license=_license_on_hub(base.name))
+    card = Path(source).expanduser() / "README.md"
+    return base._replace(license=ModelCard.load(card).data.get("license") if card.is_file() else None)
 
 
 def _license_on_hub(name: str) -> str | None:
     if constants.HF_HUB_OFFLINE:
         return None
     try:
-        data = model_info(name, timeout=_SECONDS_FOR_LICENSE).card_data
-    except Exception as error:  # whatever the network does, a run goes on; the card says what is not known
-        logger.info(f"the licence of {name} could not be read ({type(error).__name__}).")
+        data = model_info(name, timeout=_LICENSE_TIMEOUT).card_data
+    except Exception as error:  # training must not fail because of the license
+        logger.info(f"the license of {name} could not be read ({type(error).__name__}).")
         return None
     return data.get("license") if data is not None else None
+
+
+def dataset_of(dataset: Any) -> Origin:
+    """Return the Hub id of a dataset that `load_dataset` downloaded, if any."""
+    for url in getattr(getattr(dataset, "info", None), "download_checksums", None) or ():
+        match = re.match(r"hf://datasets/([^@]+)@", str(url))
+        if match:
+            return Origin(match[1], on_hub=True)
+    return Origin()
+
+
+def task_of(model: Any) -> str | None:
+    """Return the pipeline task of a model, or `None` if no pipeline supports it."""
+    if hasattr(model, "get_base_model"):  # a PEFT adapter
+        model = model.get_base_model()
+    names = {parent.__name__ for parent in type(model).__mro__}
+    for task, classes in _MODEL_CLASSES.items():
+        if any(not names.isdisjoint([value] if isinstance(value, str) else value) for value in classes.values()):
+            return task
+    return next((task for suffix, task in _CLASS_SUFFIXES.items() if any(n.endswith(suffix) for n in names)), None)

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The part of [`GLCTrainer`] that talks to the Hub."""
+"""Push of a trained model to the Hub, with its card and matrix."""
 
 from __future__ import annotations
 
@@ -18,33 +18,60 @@ from transformers.trainer_utils import HubStrategy, SaveStrategy
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
-from glc_hf.hub.facts import name_in_public
+from glc_hf.hub.facts import public_name
 
 
 logger = logging.get_logger(__name__)
-# What only the user can put right; anything else may be over when training ends.
-_REFUSED = (401, 403)
+
+# Files of a run that are not part of the model: other stages, checkpoints, state, files that may contain a token or a
+# path, and files with rows of data, which may be private.
+EXCLUDED = (
+    "stage[0-9]*/*", "checkpoint-*/*", "_*", "*/_*", "weak_classifier/*", "audit/*", "training_args.bin",
+    "trainer_state.json", "glc_run.json", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt",
+    "rng_state*.pth", ".git/*", ".cache/*", "*.csv", "*.tsv", "*.jsonl", "*.parquet", "*.arrow", "*.html", "*.xlsx",
+)  # fmt: skip
+# A checkpoint keeps its state, so that training can resume from the Hub.
+EXCLUDED_FROM_CHECKPOINTS = ("training_args.bin", "_*")
+# Seconds without data after which a request fails. By default the client of the Hub waits forever.
+READ_TIMEOUT = 120.0
+# Only the user can fix these; other errors may be gone when training ends.
+_AUTHORIZATION_ERRORS = (401, 403)
+_STATUS_EXPLANATIONS = {
+    401: "the token is not valid: log in with `hf auth login`, or set HF_TOKEN",
+    403: "the token has no write access: use a token with write access, and a repository that you own",
+    404: "the repository does not exist for this token",
+    409: "another commit was made at the same time",
+    413: "the upload is too large",
+}
 
 
-class Publishing(Trainer):
-    """Cards and pushes: one commit with the model, its card, its matrix and the picture, and nothing else."""
+class PushError(ConnectionError):
+    """A failed push. The message explains the cause and how to push again; the saved model is unchanged."""
+
+
+class HubMixin(Trainer):
+    """Model card and push of [`GLCTrainer`]. A push is one commit with the model, its card, matrix and picture."""
 
     def init_hf_repo(self, token: str | None = None) -> None:
-        """As `Trainer`'s, called before training where `push_to_hub` is set: a token that is refused is an error there
-        and then, a Hub that is out of reach a warning."""
+        """Create the repository before training if `push_to_hub` is set. An invalid token raises; an unreachable Hub
+        only warns, because the push at the end tries again."""
         try:
-            self._make_repository(token)
+            self._create_repository(token)
         except Exception as error:
             status = getattr(getattr(error, "response", None), "status_code", None)
-            if status in _REFUSED or "Token" in type(error).__name__:
-                raise not_reached(error, self._repository_name()) from error
+            name = self._repository_name()
+            if status in _AUTHORIZATION_ERRORS or "Token" in type(error).__name__:
+                raise PushError(
+                    f"push_to_hub is set, but the repository {name} can't be created: {_explain(error)}. Training has "
+                    "not started. Fix this, or train without push_to_hub and call `trainer.push_to_hub()` later."
+                ) from error
             logger.warning(
-                f"the repository {self._repository_name()} can't be made now ({type(error).__name__}); training goes "
-                "on, and the push at its end tries again."
+                f"the repository {name} can't be created now ({type(error).__name__}). Training continues, and the "
+                "push at the end tries again."
             )
 
-    def _make_repository(self, token: str | None) -> None:
-        with waiting_no_longer_than(SECONDS_OF_SILENCE):
+    def _create_repository(self, token: str | None) -> None:
+        with _read_timeout():
             super().init_hf_repo(token=token)
 
     def _repository_name(self) -> str:
@@ -59,29 +86,30 @@ class Publishing(Trainer):
         **kwargs: Any,
     ) -> CommitInfo | Future | None:
         """
-        Saves the model and sends it to `args.hub_model_id` with its card, its matrix and the matrix's picture, in one
-        commit.
+        Save the model and push it to `args.hub_model_id` with its card, its matrix and the picture of the matrix, in
+        one commit.
 
         Args:
             commit_message, blocking, token, revision: As in `Trainer.push_to_hub`.
-            kwargs: What the card can't know by itself; see [`~Publishing.create_model_card`].
+            kwargs: Facts for the card; see [`~HubMixin.create_model_card`].
 
         Raises:
-            [`glc_hf.hub.push.PushError`]: The push failed; the message says why and how to push again.
+            [`glc_hf.hub.push.PushError`]: The push failed; the message explains the cause and how to push again.
         """
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         token = token if token is not None else self.args.hub_token
-        self._tell_card(**kwargs)
+        self._add_card_facts(**kwargs)
         self.save_model(_internal_call=True)
         if not self.is_world_process_zero():
             return None
+        folder = self.args.output_dir
         try:
             if self.hub_model_id is None:
-                self._make_repository(token)
+                self._create_repository(token)
             self.create_model_card()
             self._finish_current_push()
             return push_folder(
-                self.args.output_dir,
+                folder,
                 self.hub_model_id,
                 commit_message or "End of training",
                 token=token,
@@ -89,45 +117,53 @@ class Publishing(Trainer):
                 blocking=blocking,
             )
         except Exception as error:
-            raise failed(error, self.args.output_dir, self._repository_name(), self.args.hub_private_repo) from error
+            command = ["hf", "upload", self._repository_name(), str(folder), "."]
+            command += ["--private"] if self.args.hub_private_repo else []
+            command += [argument for pattern in EXCLUDED for argument in ("--exclude", pattern)]
+            raise PushError(
+                f"the model is saved in {folder}, but the push to {self._repository_name()} failed: "
+                f"{_explain(error)}. Push again with `trainer.push_to_hub()`, or from a shell: {shlex.join(command)}"
+            ) from error
 
     def create_model_card(self, **kwargs: Any) -> None:
         """
-        Writes the model card into `args.output_dir`.
+        Write the model card into `args.output_dir`.
 
         Args:
-            kwargs: What it can't know by itself, under the names of `Trainer.create_model_card`: `language`,
-                `license`, `tags`, `model_name`, `finetuned_from`, `tasks` and `dataset`.
+            kwargs: Facts that the trainer can't know, named as in `Trainer.create_model_card`: `language`, `license`,
+                `tags`, `model_name`, `finetuned_from`, `tasks` and `dataset`.
         """
-        self._tell_card(**kwargs)
+        self._add_card_facts(**kwargs)
         if self.is_world_process_zero():
             self.model_card.save(self.args.output_dir)
 
-    def _tell_card(self, **kwargs: Any) -> None:
-        given = {name: value for name, value in kwargs.items() if value is not None}
-        for name in ("dataset_tags", "dataset_args"):
-            given.pop(name, None)  # `Trainer` takes them for its own layout
-        told: dict[str, Any] = {
-            name: given.pop(name) for name in ("language", "license", "model_name") if name in given
-        }
-        if "tags" in given:
-            tags = given.pop("tags")
-            told["tags"] = [tags] if isinstance(tags, str) else list(tags)
-        if "tasks" in given:
-            tasks = given.pop("tasks")
-            told["task"] = tasks if isinstance(tasks, str) else tasks[0]
-        if "finetuned_from" in given:
-            told["base_model"] = name_in_public(given.pop("finetuned_from"))._asdict()
-        if "dataset" in given:
-            dataset = given.pop("dataset")
-            told["dataset"] = name_in_public(dataset if isinstance(dataset, str) else dataset[0])._asdict()
-        if given:
-            raise TypeError(f"a model card takes no {', '.join(map(repr, given))}.")
-        self.model_card.tell(**told)
+    def _add_card_facts(self, **kwargs: Any) -> None:
+        def first(value: str | list[str]) -> str:
+            return value if isinstance(value, str) else value[0]
+
+        facts, unknown = {}, []
+        for name, value in kwargs.items():
+            if value is None or name in ("dataset_tags", "dataset_args"):  # for the layout of `Trainer`'s card
+                continue
+            if name in ("language", "license", "model_name"):
+                facts[name] = value
+            elif name == "tags":
+                facts["tags"] = [value] if isinstance(value, str) else list(value)
+            elif name == "tasks":
+                facts["task"] = first(value)
+            elif name == "dataset":
+                facts["dataset"] = public_name(first(value))._asdict()
+            elif name == "finetuned_from":
+                facts["base_model"] = public_name(value)._asdict()
+            else:
+                unknown.append(repr(name))
+        if unknown:
+            raise TypeError(f"a model card does not take {', '.join(unknown)}.")
+        self.model_card.add_facts(**facts)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """As `Trainer`'s, in the background and without ending the run if it fails, but straight from the checkpoint:
-        `Trainer` would push the first stage's checkpoints and a pickle of the arguments along."""
+        """Push in the background as `Trainer` does, but directly from the checkpoint: `Trainer` would also push the
+        checkpoints of the first stage and a pickle of the arguments."""
         if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END or self.hub_model_id is None:
             return
         busy = self.push_in_progress is not None and not self.push_in_progress.is_done()
@@ -135,50 +171,19 @@ class Publishing(Trainer):
             return
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         steps = self.args.save_strategy == SaveStrategy.STEPS
-        where = f"step {self.state.global_step}" if steps else f"epoch {int(self.state.epoch)}"
-        message = f"Training in progress, {where}"
-        settings = {"token": self.args.hub_token, "revision": self.args.hub_revision, "blocking": False}
-        jobs = [push_folder(checkpoint_folder, self.hub_model_id, message, **settings)]
+        progress = f"step {self.state.global_step}" if steps else f"epoch {int(self.state.epoch)}"
+        message = f"Training in progress, {progress}"
+        options = {"token": self.args.hub_token, "revision": self.args.hub_revision, "blocking": False}
+        jobs = [push_folder(checkpoint_folder, self.hub_model_id, message, **options)]
         if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             last = self.args.hub_strategy == HubStrategy.CHECKPOINT
-            jobs.append(
-                push_folder(
-                    checkpoint_folder,
-                    self.hub_model_id,
-                    f"{message}, checkpoint",
-                    path_in_repo="last-checkpoint/" if last else f"{Path(checkpoint_folder).name}/",
-                    kept_back=KEPT_BACK_OF_CHECKPOINTS,
-                    **settings,
-                )
-            )
+            options["path_in_repo"] = "last-checkpoint/" if last else f"{Path(checkpoint_folder).name}/"
+            options["excluded"] = EXCLUDED_FROM_CHECKPOINTS
+            jobs.append(push_folder(checkpoint_folder, self.hub_model_id, f"{message}, checkpoint", **options))
         if busy:
             self.push_in_progress.jobs.extend(jobs)
         else:
             self.push_in_progress = PushInProgress(jobs)
-
-
-# What a run leaves in its folder and nobody else needs: other stages, checkpoints, state, and what may hold a token or
-# a path. Files of rows, which may be nobody else's business: those that were audited, and any that lie there.
-KEPT_BACK = (
-    "stage[0-9]*/*", "checkpoint-*/*", "_*", "*/_*", "weak_classifier/*", "audit/*", "training_args.bin",
-    "trainer_state.json", "glc_run.json", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt",
-    "rng_state*.pth", ".git/*", ".cache/*", "*.csv", "*.tsv", "*.jsonl", "*.parquet", "*.arrow", "*.html", "*.xlsx",
-)  # fmt: skip
-# A checkpoint that is pushed to be resumed elsewhere keeps its state.
-KEPT_BACK_OF_CHECKPOINTS = ("training_args.bin", "_*")
-# The Hub's client waits for ever by default; after so many seconds without a byte a request counts as failed.
-SECONDS_OF_SILENCE = 120.0
-_MEANING = {
-    401: "the Hub does not know the token: log in with `hf auth login`, or set HF_TOKEN",
-    403: "the token may not write there: use one with write access, and a repository of yours",
-    404: "there is no such repository for this token",
-    409: "somebody else wrote to the repository at the same time",
-    413: "the Hub says that it is too large",
-}
-
-
-class PushError(ConnectionError):
-    """A push that failed, with what to do about it; the saved model is where it was."""
 
 
 def push_folder(
@@ -189,32 +194,28 @@ def push_folder(
     revision: str | None = None,
     blocking: bool = True,
     path_in_repo: str = "",
-    kept_back: tuple[str, ...] = KEPT_BACK,
+    excluded: tuple[str, ...] = EXCLUDED,
 ) -> CommitInfo | Future:
     """
-    Sends what a saved model consists of, as one commit.
+    Push the files of a saved model as one commit to an existing repository.
 
-    `HfApi.upload_folder` is not used: with `hf_xet` it parts a large model into several commits, and between them the
-    repository holds weights of one model and the matrix of another.
+    `HfApi.upload_folder` is not used: with `hf_xet` it splits a large model into several commits, and between them the
+    repository contains the weights of one model and the matrix of another.
 
     Args:
-        folder (`str`): The folder of the model.
-        repo_id (`str`): The repository, which must exist.
-        commit_message (`str`): Its message.
-        token, revision (`str`, *optional*): As in `HfApi.create_commit`.
-        blocking (`bool`, *optional*, defaults to `True`): `False` returns a `Future` at once.
-        path_in_repo (`str`, *optional*): Where in the repository, by default its top.
-        kept_back (`tuple[str, ...]`): Patterns of what is not sent.
+        blocking (`bool`, *optional*, defaults to `True`): `False` returns a `Future` immediately.
+        path_in_repo (`str`, *optional*, defaults to `""`): Folder in the repository, with a trailing slash.
+        excluded (`tuple[str, ...]`, *optional*): Patterns of files that are not pushed.
     """
     api = HfApi()
 
     def push() -> CommitInfo:
-        with waiting_no_longer_than(SECONDS_OF_SILENCE):
+        with _read_timeout():
             return api.create_commit(
                 repo_id=repo_id,
                 operations=[
                     CommitOperationAdd(path_in_repo=f"{path_in_repo}{name}", path_or_fileobj=str(Path(folder) / name))
-                    for name in files_to_push(folder, kept_back)
+                    for name in files_to_push(folder, excluded)
                 ],
                 commit_message=commit_message,
                 token=token,
@@ -224,57 +225,39 @@ def push_folder(
     return push() if blocking else api.run_as_future(push)
 
 
-def files_to_push(folder: str | Path, kept_back: tuple[str, ...] = KEPT_BACK) -> list[str]:
-    """The files of a folder that are part of the model, sorted, with `/` between their parts."""
+def files_to_push(folder: str | Path, excluded: tuple[str, ...] = EXCLUDED) -> list[str]:
+    """Return the sorted relative paths of the files that belong to the model."""
     names = sorted(path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file())
-    return list(filter_repo_objects(names, ignore_patterns=list(kept_back)))
+    return list(filter_repo_objects(names, ignore_patterns=list(excluded)))
 
 
 @contextmanager
-def waiting_no_longer_than(seconds: float) -> Iterator[None]:
-    """Gives the Hub's client a limit for the silence of the other side, where it has none."""
+def _read_timeout() -> Iterator[None]:
+    """Set [`READ_TIMEOUT`] on the client of the Hub if it has no timeout."""
     session = get_session()
     before = session.timeout
     if before.read is None:
-        session.timeout = seconds
+        session.timeout = READ_TIMEOUT
     try:
         yield
     finally:
         session.timeout = before
 
 
-def explain(error: Exception) -> str:
-    """What went wrong, in one line."""
+def _explain(error: Exception) -> str:
+    """Return the cause of a failed request in one line."""
     causes = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
     for cause in causes:
         status = getattr(getattr(cause, "response", None), "status_code", None)
         if isinstance(cause, HfHubHTTPError) and status is not None:
-            return f"the Hub answered {status} ({_MEANING.get(status, 'its own trouble, or an unexpected answer')})"
+            explanation = _STATUS_EXPLANATIONS.get(status, "server error or unexpected response")
+            return f"the Hub answered {status} ({explanation})"
     last = causes[-1]
     name = type(last).__name__
     if "Timeout" in name:
         return f"the Hub did not answer in time ({name})"
     if "Protocol" in name or "Read" in name or "Write" in name:
-        return f"the connection was cut ({name})"
+        return f"the connection was closed ({name})"
     return f"{name}: {last}" if str(last) else name
-
-
-def failed(error: Exception, folder: str | Path, repo_id: str, private: bool | None) -> PushError:
-    """The error of a push, with the command that does it again."""
-    command = ["hf", "upload", repo_id, str(folder), "."]
-    command += ["--private"] if private else []
-    command += [word for pattern in KEPT_BACK for word in ("--exclude", pattern)]
-    return PushError(
-        f"the model is saved in {folder}, but the push to {repo_id} failed: {explain(error)}. Push again with "
-        f"`trainer.push_to_hub()`, or from a shell: {shlex.join(command)}"
-    )
-
-
-def not_reached(error: Exception, repo_id: str) -> PushError:
-    """The error of a repository that can't be made, before anything is trained."""
-    return PushError(
-        f"push_to_hub is set, but the repository {repo_id} can't be made: {explain(error)}. Nothing is trained yet. "
-        "Put that right, or train without push_to_hub and call `trainer.push_to_hub()` later."
-    )

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""`trainer.audit`: Bayes' rule over rows in order, for class labels and token labels."""
+"""`trainer.audit` for row labels and token labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> GLCTrainer:
     return trainer
 
 
-def test_verdicts_are_bayes_rule_and_trusted_labels_are_right() -> None:
+def test_verdicts_follow_bayes_rule_and_trusted_labels_are_never_wrong() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(50, 4, generator=generator)
     given = torch.randint(4, (50,), generator=generator)
@@ -41,7 +41,7 @@ def test_verdicts_are_bayes_rule_and_trusted_labels_are_right() -> None:
         assert verdicts.suggested[row] == (given[row] if trusted[row] else posterior.argmax())
 
 
-def test_the_wrong_labels_come_first(trainer: GLCTrainer) -> None:
+def test_wrong_labels_have_the_largest_p_wrong(trainer: GLCTrainer) -> None:
     rows = trainer.train_dataset
     audited = trainer.audit(rows)
     wrong = np.asarray(audited["label"]) != np.asarray(audited["clean_label"])
@@ -53,9 +53,9 @@ def test_the_wrong_labels_come_first(trainer: GLCTrainer) -> None:
     assert (p_wrong[trusted] == 0).all()
 
 
-def test_rows_stay_in_order_with_all_their_columns(trainer: GLCTrainer) -> None:
+def test_audit_keeps_the_order_and_columns_of_the_rows(trainer: GLCTrainer) -> None:
     rows = trainer.train_dataset.shuffle(seed=1).select(range(50))
-    rows = rows.add_column("note", [f"row {place}" for place in range(50)])
+    rows = rows.add_column("note", [f"row {index}" for index in range(50)])
     audited = trainer.audit(rows)
     assert audited.column_names == [*rows.column_names, "given_label", "suggested_label", "p_wrong"]
     for name in rows.column_names:
@@ -68,7 +68,7 @@ def test_rows_stay_in_order_with_all_their_columns(trainer: GLCTrainer) -> None:
     assert audited["p_wrong"][:] == pytest.approx([by_text[tuple(ids)] for ids in audited["input_ids"]], abs=1e-6)
 
 
-def test_the_verdicts_of_formatted_rows_are_seen(trainer: GLCTrainer) -> None:
+def test_audit_columns_are_visible_in_a_formatted_dataset(trainer: GLCTrainer) -> None:
     rows = trainer.train_dataset.select(range(20)).with_format(
         "torch", columns=["input_ids", "attention_mask", "label"]
     )
@@ -77,18 +77,18 @@ def test_the_verdicts_of_formatted_rows_are_seen(trainer: GLCTrainer) -> None:
     assert set(audited[0]) == {"input_ids", "attention_mask", "label", "given_label", "suggested_label", "p_wrong"}
 
 
-def test_no_rows_are_nothing_to_audit(trainer: GLCTrainer) -> None:
+def test_empty_dataset_raises_clear_error(trainer: GLCTrainer) -> None:
     with pytest.raises(ValueError, match="no rows to audit"):
         trainer.audit(trainer.train_dataset.select([]))
 
 
-def test_rows_without_flags_are_all_judged(trainer: GLCTrainer) -> None:
+def test_rows_without_flags_are_all_audited(trainer: GLCTrainer) -> None:
     audited = trainer.audit(text_rows(40, seed=5, trusted=None))
     assert min(audited["p_wrong"]) > 0
     assert "trusted" not in audited.column_names
 
 
-def test_a_transform_is_applied_and_kept(trainer: GLCTrainer) -> None:
+def test_audit_applies_and_keeps_the_transform(trainer: GLCTrainer) -> None:
     rows = trainer.train_dataset.select(range(30))
 
     def transform(batch: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_a_transform_is_applied_and_kept(trainer: GLCTrainer) -> None:
     assert set(transformed[0]) == {"input_ids", "attention_mask", "labels"}
 
 
-def test_token_labels_are_judged_one_by_one(tmp_path: Path) -> None:
+def test_each_token_label_has_its_own_verdict(tmp_path: Path) -> None:
     rows = mark_trusted(token_rows(80), fraction=0.3, label_column="labels", level="token")
     rows = corrupt_labels(rows, CorruptionMatrix.flip(3, 0.3), label_column="labels")
     trainer = GLCTrainer(token_bert(), config(tmp_path, max_steps=80), train_dataset=rows, data_collator=_PadTokens())
@@ -122,12 +122,12 @@ def test_token_labels_are_judged_one_by_one(tmp_path: Path) -> None:
     assert average_precision_score(wrong, p_wrong) > 2 * np.mean(wrong)
     findings = Findings.of(audited, trainer.corruption_matrix)
     assert len(findings) == sum(label != -100 for labels in rows["labels"] for label in labels)
-    place = findings.most_suspect(1)[0]
-    assert audited[int(findings.row[place])]["p_wrong"][findings.word[place]] == findings.p_wrong.max()
+    first = findings.most_suspect(1)[0]
+    assert audited[int(findings.row[first])]["p_wrong"][findings.word[first]] == findings.p_wrong.max()
 
 
 class _PadTokens(DataCollatorForTokenClassification):
-    """Pads by hand: these rows never saw a tokenizer."""
+    """Pad without a tokenizer."""
 
     def __init__(self) -> None:
         pass
@@ -141,13 +141,13 @@ class _PadTokens(DataCollatorForTokenClassification):
         }
 
 
-def test_what_an_audit_needs_is_said(trainer: GLCTrainer, tmp_path: Path) -> None:
+def test_audit_with_missing_or_invalid_input_raises_clear_error(trainer: GLCTrainer, tmp_path: Path) -> None:
     plain = GLCTrainer(bert(), config(tmp_path, method="no_correction"), train_dataset=text_rows(20))
     with pytest.raises(ValueError, match="needs the corruption matrix, and method 'no_correction' has none"):
         plain.audit(text_rows(20))
-    with pytest.raises(TypeError, match=r"goes over a `datasets\.Dataset`, not a dict"):
+    with pytest.raises(TypeError, match=r"needs a `datasets\.Dataset`, not a dict"):
         trainer.audit({"train": text_rows(20)})
-    with pytest.raises(ValueError, match="has a column 'p_wrong' already"):
+    with pytest.raises(ValueError, match="already has a column 'p_wrong'"):
         trainer.audit(text_rows(20).add_column("p_wrong", [0.0] * 20))
     with pytest.raises(ValueError, match="label 3 in column 'label'"):
         trainer.audit(text_rows(20, num_labels=4))

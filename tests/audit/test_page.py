@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The page: one file with everything in it, safe whatever the rows hold, and usable in a real browser."""
+"""The HTML page of an audit: self-contained, safe for any text, and usable in a real browser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _findings(number: int, seed: int = 0) -> Findings:
     given, suggested = generator.integers(3, size=(2, number))
     p_wrong = np.where(given == suggested, generator.uniform(0, 0.4, number), generator.uniform(0.5, 1, number))
     matrix = CorruptionMatrix.uniform(3, 0.3, label_names=NAMES)
-    return Findings(matrix, np.arange(number), None, given, suggested, p_wrong, number)
+    return Findings(matrix, np.arange(number), None, given, suggested, p_wrong)
 
 
 def _page(number: int = 3000, limit: int = 1000) -> tuple[str, Findings]:
@@ -46,7 +46,7 @@ def _data(page: str) -> dict[str, Any]:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
-def test_the_page_holds_the_most_suspect_rows_and_says_of_how_many() -> None:
+def test_page_contains_the_most_suspect_rows_and_the_total_number() -> None:
     page, findings = _page()
     data = _data(page)
     shown = [row["p"] for row in data["rows"]]
@@ -54,18 +54,18 @@ def test_the_page_holds_the_most_suspect_rows_and_says_of_how_many() -> None:
     assert shown == sorted(shown, reverse=True)
     assert min(shown) >= np.sort(findings.p_wrong)[-1000] - 1e-6
     assert data["limit"].startswith("1,000 of 3,000 rows are on this page")
-    assert data["told"].startswith(f"{findings.suspect.sum():,} of 3,000 rows are more probably wrong than right")
+    assert data["summary"].startswith(f"{findings.suspect.sum():,} of 3,000 labels are more likely wrong than right")
     assert [entry["given"] for entry in data["classes"]] == np.bincount(findings.given).tolist()
 
 
-def test_the_page_fetches_nothing() -> None:
+def test_page_loads_nothing_from_the_network() -> None:
     page, _ = _page(50)
     shell = page.replace(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1], "")
     assert not re.search(r"https?://|//[a-z]|@import|url\(|<link|<iframe|src=", shell)
     assert "default-src 'none'" in shell
 
 
-def test_rows_can_t_break_out_of_their_place() -> None:
+def test_text_of_rows_is_never_interpreted_as_html() -> None:
     page, _ = _page(30)
     assert "</script><script>" not in page
     assert page.count("<script") == 2
@@ -75,7 +75,7 @@ def test_rows_can_t_break_out_of_their_place() -> None:
     assert "<title>Label audit: &lt;animals&gt;</title>" in page
 
 
-def test_images_become_thumbnails_and_words_keep_their_sentence() -> None:
+def test_images_become_thumbnails_and_words_keep_their_context() -> None:
     findings = _findings(4)
     pictures = [Image.new("RGB", size, (200, 20, 20)) for size in ((8, 8), (640, 480), (96, 20), (1, 1))]
     page = make_page(findings, Dataset.from_dict({"image": pictures}), ("image",), "image", "t", 10)
@@ -90,16 +90,16 @@ def test_images_become_thumbnails_and_words_keep_their_sentence() -> None:
         assert len(row["words"]) <= 41
 
 
-def test_images_may_be_paths(tmp_path: Path) -> None:
+def test_images_can_be_paths(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     rows = Dataset.from_dict({"image": [str(tmp_path / "a.png")] * 3})
     page = make_page(_findings(3), rows, ("image",), "image", "t", 10)
     assert all(row["image"].startswith("data:image/png;base64,") for row in _data(page)["rows"])
 
 
-def test_a_matrix_of_many_classes_is_told_in_words() -> None:
+def test_matrix_with_many_classes_is_described_in_text() -> None:
     matrix = CorruptionMatrix.flip(100, 0.4)
-    findings = Findings(matrix, np.arange(5), None, np.arange(5), np.arange(5), np.zeros(5), 5)
+    findings = Findings(matrix, np.arange(5), None, np.arange(5), np.arange(5), np.zeros(5))
     data = _data(make_page(findings, Dataset.from_dict({"text": ["x"] * 5}), ("text",), "text", "t", 10))
     assert data["matrix"] is None
     assert "Too many classes to draw" in data["matrixNote"]
@@ -107,40 +107,40 @@ def test_a_matrix_of_many_classes_is_told_in_words() -> None:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Headless Chromium, if this machine has it."""
+    """Headless Chromium, if installed."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no browser here: the page is tried where chromium and chromedriver are installed")
+    driver_path = shutil.which("chromedriver")
+    if program is None or driver_path is None:
+        pytest.skip("chromium and chromedriver are not installed")
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     options = webdriver.ChromeOptions()
     options.binary_location = program
     profile = tmp_path_factory.mktemp("profile")
-    for word in ("headless", "no-sandbox", "disable-gpu", "disable-background-networking", "disable-dev-shm-usage"):
-        options.add_argument(f"--{word}")
+    for option in ("headless", "no-sandbox", "disable-gpu", "disable-background-networking", "disable-dev-shm-usage"):
+        options.add_argument(f"--{option}")
     options.add_argument(f"--user-data-dir={profile}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield opened
-    opened.quit()
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
+    yield driver
+    driver.quit()
 
 
-def test_the_page_works_from_a_file_in_a_real_browser(browser: Any, tmp_path: Path) -> None:
+def test_page_works_in_a_real_browser(browser: Any, tmp_path: Path) -> None:
     page, _ = _page()
     path = tmp_path / "audit.html"
     path.write_text(page, encoding="utf-8")
     browser.get(path.as_uri())
 
-    def column(place: int) -> list[str]:
+    def column(index: int) -> list[str]:
         return browser.execute_script(
             "return [...document.querySelectorAll('#rows tbody tr')].map((row) => row.cells[arguments[0]].innerText)",
-            place,
+            index,
         )
 
     def find(selector: str) -> Any:
         return browser.find_element("css selector", selector)
 
-    # As it opens: a heat map, a line for each class, the most suspect rows, and nothing that the rows tried to run.
+    # On load: the matrix, one line per class, the most suspect rows; scripts in the text did not run.
     assert browser.title == "Label audit: <animals>"
     assert len(browser.find_elements("css selector", "#heat button")) == 9
     assert len(browser.find_elements("css selector", "#classes tr")) == 4
@@ -150,7 +150,7 @@ def test_the_page_works_from_a_file_in_a_real_browser(browser: Any, tmp_path: Pa
     texts = column(4)
     assert any(text.startswith("</script><script>") for text in texts)
 
-    # Sorting, both ways and by another column.
+    # Sorting in both directions and by another column.
     find("th[data-key=p] button").click()
     assert column(0) == sorted(column(0))
     find("th[data-key=row] button").click()
@@ -158,10 +158,10 @@ def test_the_page_works_from_a_file_in_a_real_browser(browser: Any, tmp_path: Pa
     assert rows == sorted(rows)
     assert find("th[data-key=row]").get_attribute("aria-sort") == "ascending"
 
-    # Filtering by text and by class, and back.
+    # Filtering by text and by class, and clearing the filters.
     find("#text").send_keys("number 17")
-    wanted = [row["text"] for row in _data(page)["rows"] if "number 17" in row["text"]]
-    assert find("#count").text == f"{len(wanted):,} of 1,000 on this page"
+    expected = [row["text"] for row in _data(page)["rows"] if "number 17" in row["text"]]
+    assert find("#count").text == f"{len(expected):,} of 1,000 match"
     assert all("number 17" in text for text in column(4))
     find("#clear").click()
     browser.execute_script(
@@ -169,9 +169,9 @@ def test_the_page_works_from_a_file_in_a_real_browser(browser: Any, tmp_path: Pa
     )
     assert set(column(1)) == {"<b>cow</b>"}
     find("#clear").click()
-    assert find("#count").text == "1,000 of 1,000 on this page"
+    assert find("#count").text == "1,000 of 1,000 match"
 
-    # A cell of the heat map shows its rows; more rows come when asked for.
+    # A click on a cell of the matrix shows its rows; "Show more" shows more rows.
     browser.find_elements("css selector", "#heat button")[1].click()
     assert set(column(2)) == {"cat"}
     assert set(column(1)) == {"dog"}
@@ -179,5 +179,5 @@ def test_the_page_works_from_a_file_in_a_real_browser(browser: Any, tmp_path: Pa
     find("#more").click()
     assert len(column(0)) == 200
     find("#text").send_keys("nothing has this")
-    assert column(0) == ["No row is left by these filters."]
+    assert column(0) == ["No rows match the filters."]
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -1,11 +1,10 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A Hub on this machine, and processes that know no other."""
+"""Fixtures: a local Hub, and commands that run against it."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,11 +26,11 @@ def hub() -> Iterator[LocalHub]:
 @pytest.fixture
 def on_hub(hub: LocalHub, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
     """
-    Runs a command whose Hub is the local one. A process of its own, because the client reads `HF_ENDPOINT` when it is
-    imported; without Xet, which has a protocol and a store of its own, so that large files go by LFS.
+    Run a command against the local Hub, in a subprocess because the client reads `HF_ENDPOINT` at import. Xet is
+    disabled because the local Hub only supports LFS.
     """
 
-    def run(*words: str | Path, token: str | None = TOKEN, **settings: str) -> subprocess.CompletedProcess:
+    def run(*command: str | Path, token: str | None = TOKEN, **settings: str) -> subprocess.CompletedProcess:
         environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
         environment |= {
             "HF_ENDPOINT": hub.url,
@@ -46,12 +45,12 @@ def on_hub(hub: LocalHub, tmp_path: Path) -> Callable[..., subprocess.CompletedP
         if token is not None:
             environment["HF_TOKEN"] = token
         return subprocess.run(
-            [str(word) for word in words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=420
+            [str(argument) for argument in command],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=420,
         )
 
     return run
-
-
-@pytest.fixture
-def python() -> str:
-    return sys.executable

@@ -1,8 +1,8 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-A small Hub on 127.0.0.1: the part of its HTTP API that the real client uses to make, fill and read a repository.
+Local Hub on 127.0.0.1: the part of the HTTP API that the real client uses to create, write and read a repository.
 
-Single steps can be made to fail, from the test's own process or over HTTP (`POST /_fail`, `GET /_state`).
+A test can make single steps fail through `LocalHub.failures`, or over HTTP (`POST /_fail`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from urllib.parse import unquote
 
 TOKEN = "hf_local_token_for_tests"
 USER = "ann"
-# Larger files go the way of large files, as do these kinds, whatever their size.
-_LARGE = 50_000
-_LARGE_KINDS = (".safetensors", ".png", ".pt", ".bin")
+# Larger files, and all files with these suffixes, are uploaded by LFS.
+_LFS_SIZE = 50_000
+_LFS_SUFFIXES = (".safetensors", ".png", ".pt", ".bin")
 _ROUTES = [
     ("whoami", "GET", r"/api/whoami-v2"),
     ("create", "POST", r"/api/repos/create"),
@@ -35,34 +35,27 @@ _ROUTES = [
     ("info", "GET", r"/api/models/(?P<repo>[^/]+/[^/]+)(/revision/[^/]+)?"),
     ("resolve", "GET|HEAD", r"/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<path>.+)"),
     ("fail", "POST", r"/_fail"),
-    ("state", "GET", r"/_state"),
 ]
 
 
 class LocalHub:
     """
-    The server and what it holds.
+    The server and its repositories.
 
     Attributes:
-        repos: For each repository its commits, each a dict of all files by path.
-        messages: For each repository the commits' (message, paths that the commit wrote).
-        fails: For each step a status code, `"silence"` or `"cut"`.
+        repos: Commits per repository; a commit is a dict from path to content of all files.
+        messages: (message, written paths) of each commit, per repository.
+        failures: Step → status code, `"timeout"` or `"cut"`.
     """
 
     def __init__(self) -> None:
         self.repos: dict[str, list[dict[str, bytes]]] = {}
         self.messages: dict[str, list[tuple[str, list[str]]]] = {}
         self.large: dict[str, bytes] = {}
-        self.fails: dict[str, int | str] = {}
-        self.asked: list[str] = []
+        self.failures: dict[str, int | str] = {}
         self.closing = threading.Event()
-        hub = self
-
-        class Handler(_Handler):
-            pass
-
-        Handler.hub = hub
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        handler = type("Handler", (_Handler,), {"hub": self})
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
@@ -74,7 +67,7 @@ class LocalHub:
         self.server.server_close()
 
     def files(self, repo: str) -> dict[str, bytes]:
-        """The files of a repository as they are now."""
+        """Return the files of the last commit of a repository."""
         commits = self.repos[repo]
         return commits[-1] if commits else {}
 
@@ -92,30 +85,29 @@ class _Handler(BaseHTTPRequestHandler):
     def _route(self) -> None:
         path = unquote(self.path.partition("?")[0])
         for name, methods, pattern in _ROUTES:
-            found = re.fullmatch(pattern, path)
-            if found and re.fullmatch(methods, self.command):
-                return self._serve(name, found.groupdict())
+            match = re.fullmatch(pattern, path)
+            if match and re.fullmatch(methods, self.command):
+                return self._serve(name, match.groupdict())
         return self._answer(404, {"error": f"no route for {self.command} {path}"})
 
     do_GET = do_HEAD = do_POST = do_PUT = _route
 
     def _serve(self, name: str, parts: dict[str, str]) -> None:
         hub = self.hub
-        hub.asked.append(name)
-        fault = hub.fails.get(name)
+        fault = hub.failures.get(name)
         if fault == "cut":
             self.rfile.read(min(1000, int(self.headers.get("Content-Length", 0))))
             self.close_connection = True
             self.connection.close()
             return None
         body = self._body()
-        if fault == "silence":
+        if fault == "timeout":
             hub.closing.wait(30)
             self.close_connection = True
             return None
         if isinstance(fault, int):
-            return self._answer(fault, {"error": f"made to fail at {name}"})
-        if name not in ("resolve", "upload", "validate", "fail", "state", "info", "tree"):
+            return self._answer(fault, {"error": f"simulated failure of {name}"})
+        if name not in ("resolve", "upload", "validate", "fail", "info", "tree"):
             authorization = self.headers.get("Authorization")
             if name != "verify" and authorization != f"Bearer {TOKEN}":
                 return self._answer(401, {"error": "Invalid username or password."})
@@ -135,35 +127,35 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"
+        content_type = "application/octet-stream" if isinstance(content, bytes) else "application/json"
         self.send_response(status)
-        for key, value in {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})}.items():
+        for key, value in {"Content-Type": content_type, "Content-Length": str(len(data)), **(headers or {})}.items():
             self.send_header(key, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    # ------------------------------------------------------------------ writing
+    # Writing
     def _whoami(self, body: bytes) -> None:
         self._answer(200, {"type": "user", "name": USER, "auth": {"accessToken": {"role": "write"}}})
 
     def _create(self, body: bytes) -> None:
-        asked = json.loads(body)
-        repo = f"{asked.get('organization') or USER}/{asked['name']}"
-        known = repo in self.hub.repos
+        request = json.loads(body)
+        repo = f"{request.get('organization') or USER}/{request['name']}"
+        exists = repo in self.hub.repos
         self.hub.repos.setdefault(repo, [])
         self.hub.messages.setdefault(repo, [])
-        self._answer(409 if known else 200, {"url": f"{self.hub.url}/{repo}", "name": repo, "id": repo})
+        self._answer(409 if exists else 200, {"url": f"{self.hub.url}/{repo}", "name": repo, "id": repo})
 
     def _validate(self, body: bytes) -> None:
         content = json.loads(body)["content"]
-        good = content.startswith("---\n")
-        self._answer(200 if good else 400, {"errors": [] if good else [{"message": "no metadata"}], "warnings": []})
+        valid = content.startswith("---\n")
+        self._answer(200 if valid else 400, {"errors": [] if valid else [{"message": "no metadata"}], "warnings": []})
 
     def _preupload(self, body: bytes, repo: str) -> None:
         def mode(file: dict[str, Any]) -> str:
-            large = file["size"] > _LARGE or file["path"].endswith(_LARGE_KINDS)
-            return "lfs" if large else "regular"
+            lfs = file["size"] > _LFS_SIZE or file["path"].endswith(_LFS_SUFFIXES)
+            return "lfs" if lfs else "regular"
 
         files = json.loads(body)["files"]
         answer = [{"path": file["path"], "uploadMode": mode(file), "shouldIgnore": False} for file in files]
@@ -178,10 +170,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, {"transfer": "basic", "objects": objects})
 
     def _upload(self, body: bytes, oid: str) -> None:
-        good = hashlib.sha256(body).hexdigest() == oid
-        if good:
+        valid = hashlib.sha256(body).hexdigest() == oid
+        if valid:
             self.hub.large[oid] = body
-        self._answer(200 if good else 400, {})
+        self._answer(200 if valid else 400, {})
 
     def _verify(self, body: bytes, oid: str) -> None:
         self._answer(200 if oid in self.hub.large else 404, {})
@@ -205,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
         sha = hub.sha(repo)
         self._answer(200, {"commitUrl": f"{hub.url}/{repo}/commit/{sha}", "commitOid": sha, "success": True})
 
-    # ------------------------------------------------------------------ reading
+    # Reading
     def _info(self, body: bytes, repo: str) -> None:
         siblings = [{"rfilename": path} for path in self.hub.files(repo)]
         content = {
@@ -220,15 +212,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tree(self, body: bytes, repo: str, path: str) -> None:
         folder = path.partition("/")[2]
-        found = [
+        files = [
             {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
             for name, content in self.hub.files(repo).items()
             if not folder or name.startswith(f"{folder}/")
         ]
-        if folder and not found:
+        if folder and not files:
             self._answer(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"})
         else:
-            self._answer(200, found)
+            self._answer(200, files)
 
     def _resolve(self, body: bytes, repo: str, path: str) -> None:
         content = self.hub.files(repo).get(path)
@@ -238,10 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(200, content, {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', **commit})
 
-    # ------------------------------------------------------------------ for tests
+    # Simulated failures
     def _fail(self, body: bytes) -> None:
-        self.hub.fails = json.loads(body)
+        self.hub.failures = json.loads(body)
         self._answer(200, {})
-
-    def _state(self, body: bytes) -> None:
-        self._answer(200, {"messages": self.hub.messages, "asked": self.hub.asked})

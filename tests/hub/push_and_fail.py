@@ -1,6 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Trains a tiny model once and pushes it while one step after the other fails, then for good.
+Train a tiny model, push it once per failing step, then push it successfully.
 
     python push_and_fail.py FOLDER   prints one line of JSON
 """
@@ -17,28 +17,29 @@ import huggingface_hub.utils._http as client
 
 from glc_hf import CorruptionMatrix, GLCTrainer
 from glc_hf.hub import push
-from glc_hf.hub import push as publishing
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
 
 FAULTS = [
     ("create", 500), ("preupload", 401), ("preupload", 403), ("batch", 500), ("upload", "cut"), ("commit", 409),
-    ("commit", 500), ("commit", "silence"),
+    ("commit", 500), ("commit", "timeout"),
 ]  # fmt: skip
 
 
-def make_fail(**fails: int | str) -> None:
-    request = urllib.request.Request(f"{os.environ['HF_ENDPOINT']}/_fail", json.dumps(fails).encode(), method="POST")
+def set_failures(**failures: int | str) -> None:
+    request = urllib.request.Request(
+        f"{os.environ['HF_ENDPOINT']}/_fail", json.dumps(failures).encode(), method="POST"
+    )
     urllib.request.urlopen(request).close()
 
 
 def main(folder: str) -> None:
-    client.time.sleep = lambda seconds: None  # the client's five tries at once
-    push.SECONDS_OF_SILENCE = publishing.SECONDS_OF_SILENCE = 0.5
+    client.time.sleep = lambda seconds: None  # the client retries five times without waiting
+    push.READ_TIMEOUT = 0.5
     settings = {"save_strategy": "epoch", "num_train_epochs": 1, "max_steps": -1, "hub_model_id": "ann/robust"}
     rows = {"train_dataset": noisy_text_rows(60), "eval_dataset": text_rows(30)}
     refused = None
-    make_fail(create=401)
+    set_failures(create=401)
     try:
         GLCTrainer(bert(), config(folder, push_to_hub=True, **settings), **rows)
     except push.PushError as error:
@@ -47,7 +48,7 @@ def main(folder: str) -> None:
     trainer.train()
     outcomes = []
     for step, fault in FAULTS:
-        make_fail(**{step: fault})
+        set_failures(**{step: fault})
         for file in ("model.safetensors", "README.md"):
             (Path(folder) / file).unlink(missing_ok=True)
         try:
@@ -57,8 +58,8 @@ def main(folder: str) -> None:
             outcome = {"error": str(error)}
         kept = all((Path(folder) / file).is_file() for file in ("model.safetensors", "README.md"))
         outcomes.append({"step": step, "fault": fault, "kept": kept, **outcome})
-    make_fail()
-    commit = trainer.push_to_hub(commit_message="at last", dataset="ann/reviews", license="mit")
+    set_failures()
+    commit = trainer.push_to_hub(commit_message="final push", dataset="ann/reviews", license="mit")
     matrix = CorruptionMatrix.from_pretrained("ann/robust")
     same = matrix == trainer.corruption_matrix
     print(json.dumps({"refused": refused, "outcomes": outcomes, "url": commit.commit_url, "same": same}))

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The model card tells what happened, all of it and nothing else."""
+"""Model card: text, metadata, and what it must not contain."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from transformers.pipelines import SUPPORTED_TASKS
 
 from glc_hf import CorruptionMatrix, GLCTrainer
 from glc_hf.cli.main import main
-from glc_hf.hub.facts import base_model_of, name_in_public, read_facts
-from glc_hf.hub.model_card import card_of, make_card
+from glc_hf.hub.facts import base_model_of, public_name, read_facts
+from glc_hf.hub.model_card import make_card, write_card
 from glc_hf.version import __version__
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
@@ -29,7 +29,7 @@ NUMBER = r"\d[\d,]*"
 FIGURE = r"\d\.\d{4}"
 SHARE = r"\d+(\.\d)?%"
 CLASS = r"class [012]"
-# A line that ends in ⏎ goes on in the next.
+# ⏎ at the end of a line stands for one whitespace character.
 CARD = rf"""---
 base_model: ann/base
 datasets:
@@ -59,13 +59,14 @@ model-index:
 
 # robust
 
-A model for text classification into 3 classes, made from \[ann/base\]\(https://huggingface\.co/ann/base\)\. It was⏎
-trained on noisy labels and a few trusted ones with Gold Loss Correction \(`glc`\) of `glc_hf`\.
+A model for text classification with 3 classes, fine-tuned from \[ann/base\]\(https://huggingface\.co/ann/base\)\.⏎
+It was trained on noisy labels and a small number of trusted labels with Gold Loss Correction \(`glc`\) from the⏎
+library `glc_hf`\.
 
 ## The labels it learned from
 
-Dataset: \[ann/reviews\]\(https://huggingface\.co/datasets/ann/reviews\)\. 120 rows, of which 24 \(20\.0%\) are⏎
-trusted: labelled with care\.
+Dataset: \[ann/reviews\]\(https://huggingface\.co/datasets/ann/reviews\)\. Training set: 120 rows\. Trusted⏎
+\(carefully checked\) labels: 24 \(20\.0%\)\.
 
 \| class \| rows labelled so \| of these trusted \| of the rows that are such, labelled otherwise \(estimated\) \|
 \| --- \| --- \| --- \| --- \|
@@ -75,14 +76,14 @@ trusted: labelled with care\.
 
 !\[p\(noisy label \| true label\)\]\(corruption_matrix\.png\)
 
-Row: the true class; column: the label that the noisy source gives it\. It was estimated in this run\. On average over⏎
-the classes {SHARE} of the labels are wrong\. The largest confusions:
+Row: the true class; column: the label that the noisy source gives it\. The matrix was estimated during training\.⏎
+On average over the classes {SHARE} of the labels are wrong\. The largest confusions:
 
 (- {CLASS} is labelled {CLASS} in {SHARE} of its rows
 ){{3}}
 ## Measured
 
-On 60 rows, against their labels as given\.
+Evaluated on 60 rows, against the labels in the dataset\.
 
 \| measure \| before correction \(stage 1\) \| this model \|
 \| --- \| --- \| --- \|
@@ -96,15 +97,15 @@ from transformers import pipeline
 
 classifier = pipeline\("text-classification", model="robust"\)
 
-from glc_hf import CorruptionMatrix  # only to read what the noise was like
+from glc_hf import CorruptionMatrix  # optional, to inspect the label noise
 
 matrix = CorruptionMatrix\.from_pretrained\("robust"\)
 ```
 
 ## Training
 
-Base model: \[ann/base\]\(https://huggingface\.co/ann/base\), licence apache-2\.0\.
-Seed 42; 16 steps \(2 epochs\) of the last stage\. Settings that are not the defaults:
+Base model: \[ann/base\]\(https://huggingface\.co/ann/base\) \(license: apache-2\.0\)\.
+Seed 42; 16 steps \(2 epochs\) in the last stage\. Settings that are not the defaults:
 
 \| setting \| value \|
 \| --- \| --- \|
@@ -114,8 +115,8 @@ Versions: glc_hf {re.escape(__version__)}, python [\d.]+(, \w+ [\w.+]+)+\.
 
 ## Limits
 
-- The matrix holds for a class as a whole: noise that depends on the single example is averaged out\.
-- The figures are as good as the labels they were measured against\.
+- The matrix describes noise per class: noise that depends on the example is averaged out\.
+- The metrics are only as reliable as the labels of the evaluation set\.
 
 ## Citation
 
@@ -128,13 +129,13 @@ Versions: glc_hf {re.escape(__version__)}, python [\d.]+(, \w+ [\w.+]+)+\.
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a full run: two epochs of each stage, evaluated and saved at each."""
+    """Folder of a run with two epochs per stage, evaluated and saved after each epoch."""
     folder = tmp_path_factory.mktemp("runs") / "robust"
     settings = config(
         folder, save_strategy="epoch", eval_strategy="epoch", max_steps=-1, num_train_epochs=2, hub_token="hf_secret"
     )
     trainer = GLCTrainer(bert(), settings, train_dataset=noisy_text_rows(120), eval_dataset=text_rows(60))
-    trainer.model_card.tell(
+    trainer.model_card.add_facts(
         dataset={"name": "ann/reviews", "on_hub": True},
         base_model={"name": "ann/base", "on_hub": True, "license": "apache-2.0"},
     )
@@ -143,23 +144,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_whole_card_of_a_full_run(run: Path) -> None:
+def test_card_of_a_full_run_matches_the_expected_text(run: Path) -> None:
     text = (run / "README.md").read_text(encoding="utf-8")
     pattern = CARD.replace("⏎\n", r"\s")
-    # The lines up to the first that differs, for whoever has to read the failure.
+    # On failure, show the first line that does not match.
     lines = pattern.splitlines(keepends=True)
-    fitting = next((n for n in range(len(lines), 0, -1) if _fits("".join(lines[:n]), text)), 0)
-    assert re.fullmatch(pattern, text), (lines[fitting - 1 : fitting + 1], text)
+    matching = next((n for n in range(len(lines), 0, -1) if _matches("".join(lines[:n]), text)), 0)
+    assert re.fullmatch(pattern, text), (lines[matching - 1 : matching + 1], text)
 
 
-def _fits(pattern: str, text: str) -> bool:
+def _matches(pattern: str, text: str) -> bool:
     try:
         return re.match(pattern, text) is not None
-    except re.error:  # a group is open
+    except re.error:  # an open group
         return False
 
 
-def test_the_card_tells_the_figures_of_the_run(run: Path) -> None:
+def test_card_contains_the_metrics_of_the_run(run: Path) -> None:
     text = (run / "README.md").read_text(encoding="utf-8")
     history = json.loads((run / "checkpoint-16" / "trainer_state.json").read_text())["log_history"]
     after = [entry["eval_accuracy"] for entry in history if "eval_accuracy" in entry][-1]
@@ -172,8 +173,8 @@ def test_the_card_tells_the_figures_of_the_run(run: Path) -> None:
     assert "hub_token" not in text
 
 
-def test_the_metadata_follow_the_hub_s_rules(run: Path) -> None:
-    card = ModelCard.load(run / "README.md")  # raises where the model index is malformed
+def test_metadata_is_valid_for_the_hub(run: Path) -> None:
+    card = ModelCard.load(run / "README.md")  # raises if the model index is malformed
     data = card.data.to_dict()
     name, results = model_index_to_eval_results(data["model-index"])
     assert eval_results_to_model_index(name, results) == data["model-index"]
@@ -185,14 +186,14 @@ def test_the_metadata_follow_the_hub_s_rules(run: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["README.md", "glc_summary.json", "training_args.json"])
-def test_nothing_about_the_machine_or_its_user_is_told(run: Path, file: str) -> None:
+def test_files_contain_no_paths_user_names_or_tokens(run: Path, file: str) -> None:
     text = (run / file).read_text(encoding="utf-8")
     for secret in (str(run.parent), "/tmp", str(Path.home()), "hf_secret", "More information needed", "None", "nan"):
         assert secret not in text.replace("classes", ""), secret
     assert not re.search(rf"\b{re.escape(getpass.getuser())}\b", text)
 
 
-def test_every_checkpoint_of_the_last_stage_has_its_card_and_picture(run: Path) -> None:
+def test_every_checkpoint_of_the_last_stage_has_a_card_and_a_picture(run: Path) -> None:
     for step in (8, 16):
         folder = run / f"checkpoint-{step}"
         assert f"{step} steps" in (folder / "README.md").read_text(encoding="utf-8")
@@ -200,7 +201,7 @@ def test_every_checkpoint_of_the_last_stage_has_its_card_and_picture(run: Path) 
     assert not list(run.glob("stage1/**/README.md"))
 
 
-def test_the_card_can_be_made_again_and_completed(
+def test_card_command_rewrites_the_card_and_adds_facts(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (run / "README.md").read_text(encoding="utf-8")
@@ -208,8 +209,19 @@ def test_the_card_can_be_made_again_and_completed(
     assert main(["card", str(run)]) == 0
     assert (run / "README.md").read_text(encoding="utf-8") == before
     target = tmp_path / "cards" / "reviews.md"
-    told = ["--license", "mit", "--language", "en", "--tags", "reviews", "--dataset", "ann/other", "--name", "other"]
-    assert main(["card", str(run), "--output", str(target), *told]) == 0
+    options = [
+        "--license",
+        "mit",
+        "--language",
+        "en",
+        "--tags",
+        "reviews",
+        "--dataset",
+        "ann/other",
+        "--name",
+        "other",
+    ]
+    assert main(["card", str(run), "--output", str(target), *options]) == 0
     card = ModelCard.load(target)
     assert (card.data.license, card.data.language, card.data.datasets) == ("mit", "en", ["ann/other"])
     assert "reviews" in card.data.tags
@@ -223,36 +235,36 @@ def _facts(run: Path, **changes: Any) -> dict[str, Any]:
     return {**read_facts(run), **changes}
 
 
-def test_other_methods_stand_beside_if_they_were_compared(run: Path) -> None:
+def test_card_shows_the_other_methods_of_a_comparison(run: Path) -> None:
     compared = [{"method": "glc", "accuracy": 0.9}, {"method": "no_correction", "accuracy": 0.3}]
     text = make_card(_facts(run, comparison=compared), None).text
     assert "| `glc` (this model) | 0.9000 |\n| `no_correction` | 0.3000 |" in text
 
 
-def test_a_probe_is_not_passed_off_as_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_card_names_a_linear_probe_in_stage_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     arguments = config(tmp_path, stage1="probe")
     trainer = GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows(), eval_dataset=text_rows(30))
     trainer.train()
     trainer.evaluate()
     trainer.save_model()
-    assert "before correction (stage 1, a linear probe)" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "before correction (stage 1, linear probe)" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
-def test_what_is_not_known_is_said_so(run: Path) -> None:
+def test_card_states_what_is_unknown(run: Path) -> None:
     bare = _facts(
         run, evaluation=None, rows=None, base_model=None, dataset=None, task=None, arguments={}, license=None
     )
     card = make_card(bare, None)
-    for told in ("nothing was measured", "came as a stream", "started from random weights", "was the default"):
-        assert told in card.text
+    for text in ("nothing was measured", "was streamed", "trained from random initial weights", "was the default"):
+        assert text in card.text
     data = card.data.to_dict()
     assert not {"model-index", "base_model", "datasets", "metrics", "license", "pipeline_tag"} & data.keys()
     unlicensed = make_card(_facts(run, base_model={"name": "ann/base", "on_hub": True, "license": None}), None)
-    assert "whose licence is not stated here" in unlicensed.text
+    assert "(license: not stated here, see its model card)" in unlicensed.text
 
 
-def test_names_of_classes_are_no_markup(run: Path) -> None:
+def test_class_names_are_escaped(run: Path) -> None:
     names = ["a|b", "<script>", "*x*\ny"]
     matrix = CorruptionMatrix.uniform(3, 0.3, label_names=names)
     text = make_card(_facts(run, label_names=names), matrix).text
@@ -261,15 +273,15 @@ def test_names_of_classes_are_no_markup(run: Path) -> None:
     assert r"| \*x\* y |" in text
 
 
-def test_a_class_without_trusted_rows_is_named_and_simulated_noise_is_confessed(run: Path) -> None:
+def test_card_names_classes_without_trusted_rows_and_simulated_noise(run: Path) -> None:
     rows = {**read_facts(run)["rows"], "trusted_by_class": [10, 0, 14]}
     noise = {"kind": "flip", "strength": 0.4, "changed_labels": 31}
     text = make_card(_facts(run, rows=rows, simulated_noise=noise), CorruptionMatrix.from_pretrained(run)).text
-    assert "No trusted row has the class class 1" in text
-    assert "The noise was simulated: flip of strength 0.4; it made 31 labels wrong." in text
+    assert "Classes without trusted rows: class 1. Their rows of the matrix are filled in" in text
+    assert "The label noise is simulated: flip, strength 0.4, 31 labels changed." in text
 
 
-def test_the_best_model_s_figures_are_told_where_it_is_loaded_at_the_end(tmp_path: Path) -> None:
+def test_card_contains_the_metrics_of_the_best_model_if_it_is_loaded_at_the_end(tmp_path: Path) -> None:
     settings = config(
         tmp_path / "best", save_strategy="steps", eval_strategy="steps", save_steps=2, eval_steps=2, max_steps=6,
         load_best_model_at_end=True, metric_for_best_model="accuracy", method="no_correction", learning_rate=0.1,
@@ -283,28 +295,28 @@ def test_the_best_model_s_figures_are_told_where_it_is_loaded_at_the_end(tmp_pat
     assert trainer.model_card.facts()["evaluation"]["after"]["loss"] == measured
 
 
-def test_the_base_model_is_found_with_its_licence_and_without_its_place(tmp_path: Path) -> None:
+def test_base_model_has_its_license_but_not_its_path(tmp_path: Path) -> None:
     folder = tmp_path / "small-base"
     bert().save_pretrained(folder)
     (folder / "README.md").write_text("---\nlicense: mit\n---\n# base\n")
     model = type(bert()).from_pretrained(folder)
     assert base_model_of(model) == ("small-base", False, "mit")
-    assert name_in_public("distilbert/distilbert-base-uncased") == ("distilbert/distilbert-base-uncased", True, None)
-    assert name_in_public("/nowhere/ann/model") == ("model", False, None)
+    assert public_name("distilbert/distilbert-base-uncased") == ("distilbert/distilbert-base-uncased", True, None)
+    assert public_name("/nowhere/ann/model") == ("model", False, None)
     assert base_model_of(bert()).name is None
 
 
-def test_a_card_that_can_t_be_made_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_does_not_fail_if_the_card_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = GLCTrainer(bert(), config(tmp_path, max_steps=1), train_dataset=noisy_text_rows(60))
     monkeypatch.setattr("glc_hf.hub.model_card.write_card", lambda folder: 1 / 0)
     trainer.train()
     trainer.save_model()
     assert (tmp_path / "model.safetensors").is_file()
     monkeypatch.undo()
-    assert card_of(tmp_path).text
+    assert ModelCard.load(write_card(tmp_path)).text
 
 
-def test_the_template_is_part_of_an_installed_package(tmp_path: Path) -> None:
+def test_template_and_page_are_part_of_an_installed_package(tmp_path: Path) -> None:
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     packaged = tmp_path / "glc_hf" / "hub" / "template.md"
@@ -313,7 +325,7 @@ def test_the_template_is_part_of_an_installed_package(tmp_path: Path) -> None:
         assert (tmp_path / "glc_hf" / "audit" / name).is_file()
 
 
-def test_the_committed_cards_are_as_the_template_makes_them() -> None:
+def test_committed_cards_have_metrics_and_pictures() -> None:
     cards = [path for path in (ROOT / "model_cards").glob("*.md") if path.name != "template.md"]
     assert cards
     for path in cards:
@@ -324,7 +336,7 @@ def test_the_committed_cards_are_as_the_template_makes_them() -> None:
         assert "/home/" not in card.content
 
 
-def test_a_network_of_the_paper_has_its_task_and_the_import_it_needs(tmp_path: Path) -> None:
+def test_card_of_a_glc_hf_backbone_has_its_task_and_import(tmp_path: Path) -> None:
     from glc_hf.experiments.jobs import arguments, make_trainer, noisy_rows
     from tests.experiments.small_preset import SmallTexts
 

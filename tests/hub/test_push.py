@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Pushing with the real client to a Hub on this machine: one commit with all of it, and failures that lose nothing."""
+"""Push with the real client to a local Hub: one commit, and failures that keep the saved model."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ print(json.dumps(classifier(["the cat was here", "the bread was here", "the saw 
 """
 
 
-def test_a_failed_push_keeps_the_model_and_says_how_to_push_again_and_a_push_is_one_commit(
-    hub: LocalHub, on_hub, tmp_path: Path
-) -> None:
+def test_failed_push_keeps_the_model_and_explains_how_to_push_again(hub: LocalHub, on_hub, tmp_path: Path) -> None:
     folder = tmp_path / "robust"
     done = on_hub(sys.executable, Path(__file__).with_name("push_and_fail.py"), folder)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
     reasons = {
-        ("create", 500): "answered 500",
-        ("preupload", 401): "answered 401 (the Hub does not know the token: log in with `hf auth login`",
-        ("preupload", 403): "answered 403 (the token may not write there",
-        ("commit", 409): "answered 409 (somebody else wrote",
-        ("commit", 500): "answered 500",
-        ("commit", "silence"): "did not answer in time",
-        ("upload", "cut"): "connection was cut",
-        ("batch", 500): "answered 500",
+        ("create", 500): "answered 500 (server error or unexpected response)",
+        ("preupload", 401): "answered 401 (the token is not valid: log in with `hf auth login`, or set HF_TOKEN)",
+        ("preupload", 403): "answered 403 (the token has no write access",
+        ("commit", 409): "answered 409 (another commit was made",
+        ("commit", 500): "answered 500 (server error or unexpected response)",
+        ("commit", "timeout"): "did not answer in time",
+        ("upload", "cut"): "the connection was closed",
+        ("batch", 500): "answered 500 (server error or unexpected response)",
     }
-    refused = found["refused"]
-    assert refused.startswith("push_to_hub is set, but the repository ann/robust can't be made: the Hub answered 401")
-    assert "Nothing is trained yet" in refused
-    assert len(found["outcomes"]) == len(reasons)
-    for outcome in found["outcomes"]:
+    refused = result["refused"]
+    assert refused.startswith(
+        "push_to_hub is set, but the repository ann/robust can't be created: the Hub answered 401"
+    )
+    assert "Training has not started" in refused
+    assert len(result["outcomes"]) == len(reasons)
+    for outcome in result["outcomes"]:
         message = outcome["error"]
         assert message is not None, outcome
         assert outcome["kept"], outcome
@@ -71,16 +71,16 @@ def test_a_failed_push_keeps_the_model_and_says_how_to_push_again_and_a_push_is_
         assert message.startswith(f"the model is saved in {folder}, but the push to ann/robust failed")
         assert "`trainer.push_to_hub()`" in message
         assert TOKEN not in message
-    # Nothing arrived until the last one, and that in one commit.
-    assert hub.messages["ann/robust"] == [("at last", sorted(MODEL_FILES))]
-    assert found["same"]
+    # Only the last push created a commit, and only one.
+    assert hub.messages["ann/robust"] == [("final push", sorted(MODEL_FILES))]
+    assert result["same"]
     card = ModelCard(hub.files("ann/robust")["README.md"].decode())
     assert (card.data.license, card.data.datasets) == ("mit", ["ann/reviews"])
     assert 'model="ann/robust"' in card.text
     assert {path.name for path in folder.iterdir()} > {"stage1", "_run_state"}
 
-    # The command of the message does it too.
-    command = shlex.split(re.search(r"from a shell: (hf upload .*)", found["outcomes"][0]["error"])[1])
+    # The shell command in the message pushes the same files.
+    command = shlex.split(re.search(r"from a shell: (hf upload .*)", result["outcomes"][0]["error"])[1])
     hub.repos["ann/robust"].clear()
     hub.messages["ann/robust"].clear()
     again = on_hub(Path(sys.executable).with_name("hf"), *command[1:])
@@ -88,16 +88,16 @@ def test_a_failed_push_keeps_the_model_and_says_how_to_push_again_and_a_push_is_
     assert set(hub.files("ann/robust")) == MODEL_FILES
 
 
-def test_from_a_csv_to_a_pushed_model_that_works_without_this_library(
+def test_pushed_model_works_without_glc_hf_installed(
     hub: LocalHub,
     on_hub,
     tmp_path: Path,
     tiny_bert: Path,  # noqa: F811
 ) -> None:
     rows = text_rows(150)
-    for place, row in enumerate(rows):
-        row["trusted"] = place % 5 < 2
-        if not row["trusted"] and place % 2:
+    for index, row in enumerate(rows):
+        row["trusted"] = index % 5 < 2
+        if not row["trusted"] and index % 2:
             row["label"] = CLASSES[(CLASSES.index(row["label"]) + 1) % 3]
     write_csv(tmp_path / "words.csv", rows)
     command = [sys.executable, "-m", "glc_hf.cli.main"]
@@ -111,9 +111,9 @@ def test_from_a_csv_to_a_pushed_model_that_works_without_this_library(
     message, paths = commits[-1]
     assert message == "End of training"
     assert {"results.json", "tokenizer.json", *MODEL_FILES} <= set(paths)
-    every = [path for _, paths in commits for path in paths]
+    pushed = [path for _, paths in commits for path in paths]
     assert not [
-        path for path in every if "/" in path or path.startswith("_") or path.endswith((".bin", ".pt", ".pth"))
+        path for path in pushed if "/" in path or path.startswith("_") or path.endswith((".bin", ".pt", ".pth"))
     ]
     assert not [content for content in hub.files("ann/words").values() if TOKEN.encode() in content]
     assert str(tmp_path).encode() not in b"".join(hub.files("ann/words").values())
@@ -124,7 +124,7 @@ def test_from_a_csv_to_a_pushed_model_that_works_without_this_library(
     assert [answer["label"] for answer in answers] == ["animal", "food", "tool"]
 
 
-def test_a_push_that_failed_is_exit_code_1_and_one_line(
+def test_failed_push_exits_with_code_1_and_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(argv: list[str]) -> int:
@@ -135,13 +135,13 @@ def test_a_push_that_failed_is_exit_code_1_and_one_line(
     assert capsys.readouterr().err == "error: the model is saved in x\n"
 
 
-def test_what_is_no_part_of_the_model_is_kept_back(tmp_path: Path) -> None:
-    kept_back = [
+def test_files_that_are_not_part_of_the_model_are_not_pushed(tmp_path: Path) -> None:
+    excluded = [
         "stage1/checkpoint-5/model.safetensors", "stage2/config.json", "checkpoint-10/optimizer.pt", "_run_state/x.pt",
         "weak_classifier/config.json", "audit/audit.csv", "training_args.bin", "trainer_state.json", "glc_run.json",
         "optimizer.pt", "rng_state_0.pth", ".git/config", "reviews.csv", "checked/audit.parquet", "checked/audit.html",
     ]  # fmt: skip
-    sent = [
+    pushed = [
         "README.md",
         "config.json",
         "model-00001-of-00002.safetensors",
@@ -149,12 +149,12 @@ def test_what_is_no_part_of_the_model_is_kept_back(tmp_path: Path) -> None:
         "stages.txt",
         "tokenizer.json",
     ]
-    for name in kept_back + sent:
+    for name in excluded + pushed:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert files_to_push(tmp_path) == sorted(sent)
+    assert files_to_push(tmp_path) == sorted(pushed)
 
 
-def test_a_comparison_is_not_pushed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparison_can_t_be_pushed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--compare", "glc", "no_correction", "--push-to-hub"]) == 2
     assert "push the one you want" in capsys.readouterr().err

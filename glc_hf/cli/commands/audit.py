@@ -24,8 +24,8 @@ def main(argv: list[str]) -> int:
         argv (`list[str]`): The words after `glc-hf audit`.
     """
     options = _parser().parse_args(argv)
-    from glc_hf.audit.export import write_audit
     from glc_hf.audit.findings import Findings
+    from glc_hf.audit.page import write_audit
     from glc_hf.cli.audit_rows import audit_folder
     from glc_hf.cli.terminal import set_up_messages, working
 

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _told(options: argparse.Namespace, facts: dict[str, Any]) -> dict[str, Any]:
-    from glc_hf.hub.facts import name_in_public
+    from glc_hf.hub.facts import public_name
 
     told: dict[str, Any] = {}
     for option, name in (("name", "model_name"), ("license",) * 2, ("language",) * 2, ("tags",) * 2):
@@ -65,11 +65,11 @@ def _told(options: argparse.Namespace, facts: dict[str, Any]) -> dict[str, Any]:
             told[name] = value
     base = dict(facts.get("base_model") or {})
     if options.base_model is not None:
-        base = name_in_public(options.base_model)._asdict()
+        base = public_name(options.base_model)._asdict()
     if options.base_license is not None:
         base["license"] = options.base_license
     if options.dataset is not None:
-        told["dataset"] = {**(facts.get("dataset") or {}), **name_in_public(options.dataset)._asdict()}
+        told["dataset"] = {**(facts.get("dataset") or {}), **public_name(options.dataset)._asdict()}
     return {**told, "base_model": base}
 
 
