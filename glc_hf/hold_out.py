@@ -76,7 +76,7 @@ def evaluation_sets(eval_dataset: Any, train_dataset: Any, rows: np.ndarray) -> 
     Without an `eval_dataset` the held-out rows are it; in a dictionary they get a name of their own; beside a single
     one they come second.
     """
-    if len(rows) == 0:
+    if rows is None or len(rows) == 0:
         return eval_dataset, None
     trusted = train_dataset.select(rows)
     if eval_dataset is None:
@@ -167,3 +167,14 @@ class _TrustedLabels:
     def __call__(self, row: dict) -> dict:
         pairs = zip(row[self.label], row[self.flag], strict=True)
         return {self.label: [label if trusted else IGNORED_LABEL for label, trusted in pairs]}
+
+
+def held_out_trusted_rows(dataset, fraction, *, label_column=None, trusted_column="trusted", seed=0):
+    from types import SimpleNamespace
+
+    return trusted_rows_to_evaluate(
+        dataset,
+        SimpleNamespace(
+            trusted_eval_fraction=fraction, label_column=label_column, trusted_column=trusted_column, seed=seed
+        ),
+    )

@@ -23,7 +23,6 @@ from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.training.config import GLCConfig
-from glc_hf.training.inference import audit_rows
 from glc_hf.training.trainer import GLCTrainer
 
 
@@ -90,7 +89,7 @@ def audit_folder(folder: Path, options: Namespace) -> Audit:
         processing_class=saved_processor,
         corruption_matrix=matrix,
     )
-    audited = audit_rows(trainer, prepared.train)
+    audited = trainer.audit(prepared.train)
     result = _put_back(raw, rows, audited, matrix.label_names)
     trusted = int(read_flags(rows.train, flag).values.sum()) if flag in rows.train.column_names else 0
     return Audit(result, matrix, rows.columns.inputs, task, _name(facts, settings), trusted)

@@ -14,7 +14,6 @@ from glc_hf.cli.data import Rows, count_changed_labels, count_labels
 from glc_hf.cli.terminal import print_facts
 from glc_hf.hub.facts import public_name
 from glc_hf.matrix import largest_confusions
-from glc_hf.training.config import arguments_that_differ
 
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
 
 
 def _arguments(trainer: GLCTrainer, options: TrainOptions) -> dict[str, Any]:
-    return {**_differing(options), **arguments_that_differ(trainer.args)}
+    return {**_differing(options), **trainer.args.changed_arguments()}
 
 
 def _differing(options: TrainOptions) -> dict[str, Any]:

@@ -306,7 +306,7 @@ class ModelCardCallback(TrainerCallback):
         return {
             "base_model": base_model_of(self.trainer.model)._asdict(),
             "dataset": dataset_of(self.trainer.train_dataset)._asdict(),
-            "matrix_given": self.trainer._given_matrix is not None,
+            "matrix_given": self.trainer.given_matrix is not None,
         }
 
     def facts(self) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class Stage:
     One training from start to end. Methods whose first stages are equal can share one training of it.
 
     Args:
-        items (`str`): The labels that carry loss: `"all"`, `"trusted"` or `"untrusted"`. Rows without any are left out.
+        items (`str`): The labels that carry loss: `"all"`, `"trusted"` or `"untrusted"`. Other rows are left out.
         min_updates (`int`, *optional*, defaults to 0): Minimum number of optimizer steps.
         held_out (`float`, *optional*, defaults to 0.0): Share of these rows that the stage does not train on, for the
             method to use afterwards.

@@ -182,10 +182,10 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any
     """
     Refine the matrix before the last stage, if stage 1 is a linear head on fixed features; `None` otherwise.
 
-    The mean softmax over the trusted rows of a class also contains the head's own errors, and a linear head makes many.
-    So a linear model of the true labels is fitted on all items with the loss corrected by the current matrix (trusted
-    items weighted as in the last stage), and the matrix becomes the most likely one given this model. This is done
-    twice; after that it hardly changes.
+    The mean softmax over the trusted rows of a class also contains the head's own errors, which a linear head has many
+    of. So a linear model of the true labels is fitted on all items with the loss corrected by the current matrix
+    (trusted items weighted as in the last stage), and the matrix becomes the most likely one given this model. This is
+    done twice; after that it hardly changes.
     """
     probe, classes = run.probe(0), run.num_labels
     if probe is None or _too_many_classes(classes, len(run.item_numbers("untrusted"))):

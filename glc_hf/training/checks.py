@@ -78,8 +78,8 @@ def check_devices(args: GLCConfig, accelerator: Accelerator) -> None:
         )
     if args.fsdp and accelerator.distributed_type != DistributedType.FSDP:
         raise ValueError(
-            "fsdp is set, but accelerate does not shard parameters on the CPU and would train full copies: remove fsdp "
-            "when you use use_cpu, or train on GPUs."
+            "fsdp is set, but accelerate does not shard parameters on the CPU and would train full copies: remove "
+            "fsdp when you use use_cpu, or train on GPUs."
         )
 
 

@@ -44,10 +44,10 @@ class GLCConfig(
         method (`str`, *optional*, defaults to `"glc"`):
             Name of the method; `glc_hf.methods.available_methods()` lists them. `module:Class` names your own.
         trusted_column (`str`, *optional*, defaults to `"trusted"`):
-            Column of the training set that marks trusted rows, with one flag per row, or one per token for token labels.
+            Column of the training set that marks trusted rows: one flag per row, or one per token for token labels.
         label_column (`str`, *optional*):
             Column of the given labels, in every dataset that has it. By default `labels`, `label` or `label_ids`, or
-            the only column of classes. Name it also if a `with_transform` pipeline makes the labels from another column.
+            the only column of classes. Name it also if a `with_transform` pipeline makes labels from another column.
         trusted_share (`float`, *optional*, defaults to 0.15):
             Share of trusted rows in the last stage, reached by repeating them. Rows are never dropped, so a larger
             natural share stays. `0` keeps the natural share, as the paper does except on Clothing1M. The default keeps
@@ -55,11 +55,11 @@ class GLCConfig(
         trusted_min_updates (`int`, *optional*, defaults to 2000):
             Minimum number of optimizer steps of stages that train on trusted rows only.
         trusted_eval_fraction (`float`, *optional*, defaults to 0.0):
-            Share of the trusted rows that is held out of every stage and of the matrix, and evaluated on in every stage:
-            for `load_best_model_at_end` and early stopping with labels that are right. Drawn with `seed` from each class
-            in proportion; each class keeps at least one row. Without an `eval_dataset`, these rows are the evaluation
-            set (`eval_loss`, `eval_accuracy`). With one, they are evaluated as well, as `eval_trusted_loss` and
-            `eval_trusted_accuracy` (`metric_for_best_model="trusted_accuracy"`).
+            Share of the trusted rows that is held out of every stage and of the matrix, and evaluated on in every
+            stage: for `load_best_model_at_end` and early stopping with labels that are right. Drawn with `seed` from
+            each class in proportion; each class keeps at least one row. Without an `eval_dataset`, these rows are
+            the evaluation set (`eval_loss`, `eval_accuracy`). With one, they are evaluated as well, as
+            `eval_trusted_loss` and `eval_trusted_accuracy` (`metric_for_best_model="trusted_accuracy"`).
         freeze (`list[str]`, *optional*):
             Parameters whose names start with one of these prefixes are not trained in any stage.
 
@@ -90,21 +90,21 @@ class GLCConfig(
         match_base_rates (`bool`, *optional*, defaults to `False`):
             Correct the estimate so that it explains the observed frequencies of the noisy labels.
         base_rate_weight (`float`, *optional*):
-            λ of that correction: the weight of the first estimate. By default ‖b‖² of the true base rates b, which goes
-            half of the way to the observed frequencies.
+            λ of that correction: the weight of the first estimate. By default ‖b‖² of the true base rates b, which
+            goes half of the way to the observed frequencies.
         refine_matrix (`bool`, *optional*, defaults to `True`):
-            `glc`: after one third and two thirds of the steps of the last stage, replace the matrix by the one that best
-            explains the untrusted labels, given the model's predictions and the first estimate. With few trusted rows
-            the first estimate is imprecise; this one uses all labels. Each time takes a forward pass over some thousand
-            rows. `False` keeps the first estimate, as in the paper. A given or counted matrix never changes, and on a
-            stream the first estimate stays.
+            `glc`: after one third and two thirds of the steps of the last stage, replace the matrix by the one that
+            best explains the untrusted labels, given the model's predictions and the first estimate. With few trusted
+            rows the first estimate is imprecise; this one uses all labels. Each time takes a forward pass over some
+            thousand rows. `False` keeps the first estimate, as in the paper. A given or counted matrix never
+            changes, and on a stream the first estimate stays.
         estimator (`str`, *optional*, defaults to `"gold"`):
             `"gold"` as in the paper, or `"paired"`: if the trusted rows also have the label of the noisy source, the
             matrix is counted and no first stage is needed.
         noisy_label_column (`str`, *optional*): Column of those labels, for `estimator="paired"`.
         missing_classes (`str`, *optional*, defaults to `"average"`):
-            Matrix row of a class without trusted rows: `"average"` (the mean diagonal of the other rows, the rest spread
-            evenly), `"identity"` or `"uniform"`. A warning lists these classes.
+            Matrix row of a class without trusted rows: `"average"` (the mean diagonal of the other rows, the rest
+            spread evenly), `"identity"` or `"uniform"`. A warning lists these classes.
 
         > Parameters of single methods
 

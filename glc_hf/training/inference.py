@@ -23,9 +23,7 @@ from glc_hf.training.training_data import TrainingData
 _BATCH_FACTOR = 8
 
 
-def infer(
-    trainer: StageTrainer, dataset: Any, items: Items, only: torch.Tensor | None = None
-) -> Iterator[Inferred]:
+def infer(trainer: StageTrainer, dataset: Any, items: Items, only: torch.Tensor | None = None) -> Iterator[Inferred]:
     """
     Run a trainer's model over flagged rows in evaluation mode, batch by batch.
 
@@ -203,4 +201,3 @@ class RefinementCallback(TrainerCallback):
             return
         if state.global_step in trainer.method.refinement_steps(state.max_steps):
             trainer.method.refine(trainer.estimation_run([TrainedStage(trainer)]))
-

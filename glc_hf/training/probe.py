@@ -233,8 +233,8 @@ def classifiers_of(model: torch.nn.Module, num_labels: int) -> list[torch.nn.Mod
     ]
     if not layers:
         raise ValueError(
-            f"stage1='probe' reads the input of the model's classifier, but {type(model).__name__} has no linear layer "
-            f"with {num_labels} outputs: use stage1='short' or 'full'."
+            f"stage1='probe' reads the input of the model's classifier, but {type(model).__name__} has no linear "
+            f"layer with {num_labels} outputs: use stage1='short' or 'full'."
         )
     return layers
 

@@ -25,9 +25,9 @@ from glc_hf.training.training_data import TrainingData
 
 class StageTrainer(ResumableTrainer):
     """
-    A `Trainer` that trains one stage of a method: on rows with flags, with a loss per item, divided by its own count of
-    items. [`GLCTrainer`] is the trainer of the last stage; [`~training.stages.stage_trainer`] makes those of the first
-    stages, which are of the same class.
+    A `Trainer` that trains one stage of a method: on rows with flags, with a loss per item, divided by its own count
+    of items. [`GLCTrainer`] is the trainer of the last stage; [`~training.stages.stage_trainer`] makes those of the
+    first stages, which are of the same class.
     """
 
     # compute_loss divides by the items of the whole accumulated batch, so the Trainer must not divide again.
@@ -247,7 +247,7 @@ class StageTrainer(ResumableTrainer):
         intact = f", and the last checkpoint in {self.args.output_dir} is intact" if saves else ""
         return (
             f"the {where} contain {values} at step {self.state.global_step} of {self.stage_name}; training stopped"
-            f"{intact}. A lower learning rate, a warm-up or fp32 usually helps; also look for bad values in the inputs."
+            f"{intact}. A lower learning rate, a warm-up or fp32 usually helps; also check the inputs for bad values."
         )
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
@@ -262,7 +262,7 @@ class StageTrainer(ResumableTrainer):
         return super().prediction_step(model, {k: v for k, v in inputs.items() if k not in hidden}, *args, **kwargs)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As `Trainer.evaluate`. If no dataset is given, held-out trusted rows are evaluated too (`eval_trusted_…`)."""
+        """As `Trainer.evaluate`. Without a dataset, held-out trusted rows are evaluated too (`eval_trusted_…`)."""
         self._evaluates_trusted = eval_dataset is None and self.trusted_eval_dataset is not None
         try:
             return super().evaluate(eval_dataset, *args, **kwargs)

@@ -73,8 +73,8 @@ class GLCTrainer(HubMixin, StageTrainer):
         corruption_matrix ([`CorruptionMatrix`], *optional*):
             A known matrix. It is used as it is, without a first stage.
 
-    After `train()`, `corruption_matrix` is the matrix that was used. `save_model` writes it and a model card beside the
-    weights, and the model is a plain one that `from_pretrained` and `pipeline` load without this library.
+    After `train()`, `corruption_matrix` is the matrix that was used. `save_model` writes it and a model card beside
+    the weights, and the model is a plain one that `from_pretrained` and `pipeline` load without this library.
     `push_to_hub` uploads all of it in one commit, and `audit` finds the labels of a dataset that look wrong.
     """
 

@@ -146,8 +146,8 @@ class MapData(TrainingData):
             natural = self.rows.num_rows - len(self.rows.held_out)
             if len(rows) > natural:
                 logger.info(
-                    f"Trusted rows are repeated to {trusted_share:.0%} of the last stage: {len(rows):,} rows per epoch "
-                    f"instead of {natural:,} (trusted_share=0 turns this off)."
+                    f"Trusted rows are repeated to {trusted_share:.0%} of the last stage: {len(rows):,} rows per "
+                    f"epoch instead of {natural:,} (trusted_share=0 turns this off)."
                 )
         return self._view(trainer, rows)
 
@@ -203,8 +203,8 @@ class StreamData(TrainingData):
     def __init__(self, dataset: Any, args: GLCConfig, method: type[Method]) -> None:
         if not isinstance(dataset, datasets.IterableDataset):
             raise TypeError(
-                f"train_dataset is a {type(dataset).__name__}; GLCTrainer filters a stream by its flags, which needs a "
-                "`datasets.IterableDataset`: `IterableDataset.from_generator(…)` creates one."
+                f"train_dataset is a {type(dataset).__name__}; GLCTrainer filters a stream by its flags, which needs "
+                "a `datasets.IterableDataset`: `IterableDataset.from_generator(…)` creates one."
             )
         self.dataset = dataset
         self.args = args
@@ -234,8 +234,8 @@ class StreamData(TrainingData):
             )
         if method.upsamples_trusted and self.args.trusted_share > 0.0:
             logger.warning(
-                "trusted_share has no effect on a stream, whose rows can't be repeated. Repeat the trusted examples in "
-                "the stream if they are rare, or set trusted_share=0 to silence this warning."
+                "trusted_share has no effect on a stream, whose rows can't be repeated. Repeat the trusted examples "
+                "in the stream if they are rare, or set trusted_share=0 to silence this warning."
             )
 
     def _filtered(self, items: Items) -> Any:

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from glc_hf import CorruptionMatrix, GLCConfig
-from glc_hf.methods import available_methods, get_method
 from glc_hf.labels.label_batch import label_batch
+from glc_hf.methods import available_methods, get_method
 from glc_hf.methods.base import Inferred, Stage
 from glc_hf.methods.distillation import precision_of_labels, precision_of_network, weight_of_given_label
 

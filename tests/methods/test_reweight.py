@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from datasets import Dataset
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.methods.reweight import use_plain_attention, look_ahead_weights
+from glc_hf.labels.label_batch import label_batch
+from glc_hf.methods.reweight import look_ahead_weights, use_plain_attention
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
 
@@ -23,7 +24,7 @@ def test_the_weights_are_the_slope_of_the_trusted_loss_in_the_weight_of_each_exa
     use_plain_attention(model)
     inputs, trusted = _inputs(data, 0, 8), _inputs(data, 8, 14)
     labels, trusted_labels = torch.tensor(data["label"][:8]), torch.tensor(data["label"][8:14])
-    weights = look_ahead_weights(model, inputs, labels, trusted, trusted_labels)
+    weights = look_ahead_weights(model, inputs, label_batch(labels), trusted, label_batch(trusted_labels))
 
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
 
@@ -90,8 +91,8 @@ def test_no_example_helps_means_no_weight():
     model = bert()
     use_plain_attention(model)
     inputs = _inputs(text_rows(4), 0, 4)
-    labels = torch.full((4,), -100)
-    assert (look_ahead_weights(model, inputs, labels, inputs, torch.tensor([0, 1, 2, 0])) == 0).all()
+    ignored, trusted = label_batch(torch.full((4,), -100)), label_batch(torch.tensor([0, 1, 2, 0]))
+    assert (look_ahead_weights(model, inputs, ignored, inputs, trusted) == 0).all()
 
 
 def test_batch_norm_is_refused_before_training(tmp_path):

@@ -9,6 +9,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.methods import available_methods
+from glc_hf.training.batches import ROW_KEY, FlaggedRows
 from glc_hf.training.weak_training import label_by_weak_classifier
 from tests.training.tiny import config, same_weights, token_bert, token_rows, weights
 
@@ -55,9 +56,8 @@ def test_soft_targets_of_tokens_reach_their_own_tokens(tmp_path):
     assert torch.allclose(targets[~torch.tensor(flags)].sum(-1), torch.tensor(1.0))
     collate = trainer.data_collator
     rows = [5, 17, 3]
-    from glc_hf.training.batches import ROW_KEY
-
-    view = trainer.training_data.rows.view(np.array(rows), data.remove_columns(["clean_label"]), "trusted")
+    plain = data.remove_columns(["clean_label"])
+    view = FlaggedRows(plain, np.array(rows), trainer.training_data.rows.flags, "trusted")
     batch = collate(view.__getitems__([0, 1, 2]))
     numbers = trainer.training_data.item_numbers(batch[ROW_KEY], batch["labels"])
     counts = np.cumsum([0] + [sum(kept) for kept in counted])

@@ -127,7 +127,7 @@ def test_checkpoints_at_a_signal(tmp_path):
 
 def test_derivatives_that_checkpointing_can_not_give(tmp_path):
     settings = {"method": "reweight", "gradient_checkpointing": True}
-    _refused(tmp_path, "'reweight' takes forward-mode derivatives.*leave it out", settings=settings)
+    _refused(tmp_path, "'reweight' uses forward-mode derivatives.*gradient_checkpointing=False", settings=settings)
 
 
 def test_data_parallel(tmp_path, monkeypatch):
@@ -140,7 +140,7 @@ def test_data_parallel(tmp_path, monkeypatch):
     [
         (DistributedType.DEEPSPEED, None, None, r"DeepSpeed is not supported.*FSDP2"),
         (DistributedType.FSDP, SimpleNamespace(fsdp_version=1), True, r"version 1 is not supported.*'version': 2"),
-        (DistributedType.MULTI_CPU, None, True, r"no parameters out on the CPU"),
+        (DistributedType.MULTI_CPU, None, True, r"does not shard parameters on the CPU"),
     ],
 )
 def test_ways_to_share_a_model_out_that_the_stages_can_not_follow(kind, plugin, fsdp, match):
@@ -192,7 +192,7 @@ def test_settings_out_of_range(tmp_path, settings, match):
 def test_a_matrix_for_a_method_that_uses_none(tmp_path):
     _refused(
         tmp_path,
-        r"'no_correction' uses no corruption matrix",
+        r"'no_correction' does not use a corruption matrix",
         settings={"method": "no_correction"},
         corruption_matrix=np.eye(3),
     )

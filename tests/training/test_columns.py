@@ -227,7 +227,7 @@ def test_ragged_columns_go_to_the_collator_row_by_row():
 
 def test_a_transform_that_loses_rows_is_named():
     data = Dataset.from_dict({"x": [1, 2, 3]}).with_transform(lambda batch: {"x": batch["x"][:1]})
-    with pytest.raises(ValueError, match="1 values of 'x' were read for 3 rows"):
+    with pytest.raises(ValueError, match="returned 1 values of 'x' for 3 rows"):
         FlaggedRows(data, np.arange(3), None, "trusted").__getitems__([0, 1, 2])
 
 

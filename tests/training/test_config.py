@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from glc_hf import GLCConfig, GLCTrainer
-
 from tests.training.tiny import bert, config, noisy_text_rows
 
 

@@ -192,8 +192,8 @@ def test_a_file_that_was_cut_short_is_never_seen(tmp_path):
 def test_more_than_fits_in_memory_is_mapped(tmp_path, monkeypatch):
     from glc_hf.training import probe as features
 
-    monkeypatch.setattr(features, "_ROWS_A_BATCH", 10)
-    monkeypatch.setattr(features, "_NUMBERS_IN_MEMORY", 50)
+    monkeypatch.setattr(features, "_ROWS_PER_BATCH", 10)
+    monkeypatch.setattr(features, "_MAX_IN_MEMORY", 50)
     rows, numbers = torch.randn(95, 4), torch.randperm(95)
     write_features(tmp_path / "f.arrow", zip(rows.split(7), numbers.split(7), strict=True))
     mapped, found = read_features(tmp_path / "f.arrow")
@@ -212,7 +212,7 @@ def test_token_labels_have_a_feature_each(tmp_path, probes):
     trainer.train()
     labels = [label for row in data["labels"] for label in row if label != -100]
     assert len(probes[0].table.numbers) == len(labels)
-    batches = list(probes[0].infer_items("untrusted"))
+    batches = list(probes[0].infer("untrusted"))
     numbers = torch.cat([batch.items for batch in batches])
     assert torch.cat([batch.labels for batch in batches]).tolist() == [labels[number] for number in numbers]
 
@@ -263,8 +263,8 @@ def test_methods_share_one_probe(tmp_path, probes):
 
 def test_calibration_holds_rows_out_of_the_probe(tmp_path, probes):
     make(tmp_path, calibrate=True).train()
-    held = torch.cat([batch.items for batch in probes[0].infer_items("untrusted", "held_out")])
-    trained = torch.cat([batch.items for batch in probes[0].infer_items("untrusted", "trained")])
+    held = torch.cat([batch.items for batch in probes[0].infer("untrusted", "held_out")])
+    trained = torch.cat([batch.items for batch in probes[0].infer("untrusted", "trained")])
     assert len(held) == round(0.05 * 192)
     assert len(held) + len(trained) == 192
     assert not set(held.tolist()) & set(trained.tolist())
@@ -305,9 +305,9 @@ def test_short_takes_a_share_of_the_steps(tmp_path):
 def test_what_can_t_work_is_refused_before_training(tmp_path):
     with pytest.raises(ValueError, match="stage1 must be one of full, short, probe"):
         config(tmp_path, stage1="linear")
-    with pytest.raises(ValueError, match="nothing for stage2_start='continue'"):
+    with pytest.raises(ValueError, match="stage2_start='continue' has no weights"):
         config(tmp_path, stage1="probe", stage2_start="continue")
-    with pytest.raises(ValueError, match="stage1_fraction must lie in"):
+    with pytest.raises(ValueError, match="stage1_fraction must be in"):
         config(tmp_path, stage1="short", stage1_fraction=0.0)
     with pytest.raises(ValueError, match="by its number, which a stream has not"):
         make(tmp_path, data=noisy_text_rows().to_iterable_dataset(), trusted_share=0)

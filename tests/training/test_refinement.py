@@ -117,12 +117,12 @@ def test_it_looks_at_a_sample_of_many_items(tmp_path: Path, monkeypatch: pytest.
         return found(probs, *args, **kwargs)
 
     monkeypatch.setattr(refinement, "most_likely_matrix", count)
-    monkeypatch.setattr(refinement, "_FEWEST_ITEMS", 100)
-    monkeypatch.setattr(refinement, "_ITEMS_A_CLASS", 50)
+    monkeypatch.setattr(refinement, "_MIN_ITEMS", 100)
+    monkeypatch.setattr(refinement, "_ITEMS_PER_CLASS", 50)
     trainer, _ = _trainer(tmp_path)
     trainer.train()
     assert seen == [150, 150]
-    monkeypatch.setattr(refinement, "_NUMBERS_AT_ONCE", 29 * 3)  # fewer than ten items a class
+    monkeypatch.setattr(refinement, "_MAX_PROBABILITIES", 29 * 3)  # fewer than ten items per class
     trainer, watch = _trainer(tmp_path)
     trainer.train()
     assert seen == [150, 150]

@@ -248,3 +248,89 @@ def test_few_rows_have_their_updates_when_the_last_batch_is_dropped(tmp_path):
     )  # fmt: skip
     trainer = GLCTrainer(bert(), settings, train_dataset=noisy_text_rows(trusted=0.1))  # 24 rows, batches of 16
     assert trainer.train().global_step == 8
+
+
+class Custom(GLCTrainer):
+    """A user's trainer with its own constructor argument and overrides."""
+
+    def __init__(self, *args, note: str, **kwargs):
+        self.note = note
+        self.calls: list[tuple[str, str]] = []
+        super().__init__(*args, **kwargs)
+
+    def _add(self, name):
+        self.calls.append((name, self.stage_name.split(" of ")[0]))
+        assert self.note == "mine"
+
+    def create_optimizer(self, *args, **kwargs):
+        self._add("create_optimizer")
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
+        return self.optimizer
+
+    def create_scheduler(self, *args, **kwargs):
+        self._add("create_scheduler")
+        return super().create_scheduler(*args, **kwargs)
+
+    def compute_loss(self, *args, **kwargs):
+        self._add("compute_loss")
+        return super().compute_loss(*args, **kwargs)
+
+    def training_step(self, *args, **kwargs):
+        self._add("training_step")
+        return super().training_step(*args, **kwargs)
+
+    def log(self, logs, *args, **kwargs):
+        self._add("log")
+        super().log({**logs, "note": len(self.note)}, *args, **kwargs)
+
+    def get_train_dataloader(self):
+        self._add("get_train_dataloader")
+        return super().get_train_dataloader()
+
+    def train(self, *args, **kwargs):
+        self.calls.append(("train", "all"))
+        return super().train(*args, **kwargs)
+
+
+def test_overrides_of_a_subclass_apply_in_every_stage(tmp_path):
+    optimizers = []
+
+    class Optimizers(TrainerCallback):
+        def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
+            optimizers.append(type(optimizer.optimizer))
+
+    trainer = Custom(
+        bert(),
+        config(tmp_path, max_steps=3, logging_steps=1),
+        train_dataset=noisy_text_rows(),
+        callbacks=[Optimizers()],
+        note="mine",
+    )
+    trainer.train()
+    names = ("create_optimizer", "create_scheduler", "compute_loss", "training_step", "log", "get_train_dataloader")
+    for name in names:
+        assert {stage for called, stage in trainer.calls if called == name} == {"stage 1", "stage 2"}, name
+    assert trainer.calls.count(("train", "all")) == 1
+    assert optimizers == [torch.optim.SGD, torch.optim.SGD]
+    history = trainer.state.log_history
+    assert any(entry.get("stage1_note") == 4 for entry in history)
+    assert any(entry.get("note") == 4 for entry in history)
+
+
+def test_a_subclass_that_changes_nothing_gives_the_same_weights(tmp_path):
+    class Unchanged(GLCTrainer):
+        pass
+
+    ends = []
+    for cls in (GLCTrainer, Unchanged):
+        model = bert()
+        cls(model, config(tmp_path / cls.__name__), train_dataset=noisy_text_rows()).train()
+        ends.append(weights(model))
+    assert same_weights(*ends)
+
+
+def test_the_matrix_of_the_only_source_is_in_the_dictionary_of_matrices(tmp_path):
+    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=noisy_text_rows())
+    assert trainer.corruption_matrices == {}
+    trainer.train()
+    assert trainer.corruption_matrices == {"label": trainer.corruption_matrix}
