@@ -186,7 +186,8 @@ def _check(row: dict[str, Any], position: str) -> None:
             raise ValueError(f"{position}: {name} is {value!r}; it must be text{' or null' if optional else ''}.")
     if type(row["seed"]) is not int:
         raise ValueError(f"{position}: seed is {row['seed']!r}; it must be an integer.")
-    for name, largest, unit in (("trusted", 1, ", a fraction"), ("strength", 1, " or null"), ("error", 100, ", in percent")):
+    ranges = {"trusted": (1, ", a fraction"), "strength": (1, " or null"), "error": (100, ", in percent")}
+    for name, (largest, unit) in ranges.items():
         value = row[name]
         is_number = type(value) in (int, float) and math.isfinite(value) and 0 <= value <= largest
         if not is_number and not (name == "strength" and value is None):

@@ -263,11 +263,16 @@ def to_terminal(tables: list[Table], width: int | None = None) -> str:
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
 
 
+_CSV_FIELDS = (
+    "preset", "reduced", "metric", "noise", "trusted", "method", "value", "spread", "seeds", "complete_seeds", "paper",
+)  # fmt: skip
+
+
 def to_csv(tables: list[Table]) -> str:
     """One line per value, not rounded; means have the noise `mean` and no fraction."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow("preset reduced metric noise trusted method value spread seeds complete_seeds paper".split())
+    writer.writerow(_CSV_FIELDS)
     for table in tables:
         rows = [(setting.noise or "any", setting.trusted, entries) for setting, entries in table.rows]
         for noise, trusted, entries in [*rows, ("mean", None, table.mean)]:

@@ -22,7 +22,6 @@ class SmallPreset(Preset):
     num_labels = CLASSES
     inputs = ()
     trusted = (0.2,)
-    paper_percent: ClassVar[dict[float, float]] = {}
     stacks = True
     num_train_epochs = 2
     batch_size = 16
@@ -34,7 +33,7 @@ class SmallPreset(Preset):
         names = [f"class {label}" for label in range(CLASSES)]
         sets = [Dataset.from_dict(self.rows(np.random.default_rng(seed), n)) for seed, n in ((0, 120), (1, 60))]
         train, test = (one.with_format("torch") for one in sets)
-        return PreparedData(train, test, names, label_column=self.prepared_label_column)
+        return PreparedData(train, test, names)
 
     def rows_of(self, data_root: str | None = None, limit: int | None = None) -> tuple[None, None, None]:
         """Nothing is stored, and nothing left out."""

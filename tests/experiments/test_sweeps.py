@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from glc_hf.experiments.jobs import Curve
-from glc_hf.experiments.presets import get_preset
-from glc_hf.experiments.presets.base import Preset, registered
+from glc_hf.experiments.presets import PRESETS, get_preset
+from glc_hf.experiments.presets.base import Preset
 from glc_hf.experiments.results import append_results, read_results
 from glc_hf.experiments.sweeps import plan, run_sweep
 from tests.experiments.small_preset import SmallImages, SmallTexts
@@ -31,7 +31,7 @@ OWN_PRESET = "tests.experiments.small_preset:SmallImages"
 @pytest.fixture(autouse=True)
 def _small_presets(monkeypatch: pytest.MonkeyPatch) -> None:
     for preset in (SmallImages, SmallTexts):
-        monkeypatch.setitem(registered(), preset.name, preset)
+        monkeypatch.setitem(PRESETS, preset.name, preset)
 
 
 def _curves(seeds: tuple[int, ...] = (0,), methods: tuple[str, ...] = METHODS) -> list[Curve]:
