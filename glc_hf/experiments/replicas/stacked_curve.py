@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 
 from glc_hf.experiments.replicas.stacked_networks import StackedNetwork, column_order, stack
-from glc_hf.experiments.replicas.stacked_training import StackedLoss, last_stage_loss, predict, train_stage
+from glc_hf.experiments.replicas.stacked_training import (
+    LossGradient,
+    last_stage_loss,
+    plain_loss,
+    predict,
+    train_stage,
+)
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Inferred, Items, Method, Part, Stage
@@ -111,7 +117,7 @@ class StackedCurve:
             network = self._train_plain(plain, args)
         else:
             start = self._trained[stages[-1]] if last.start == "previous" else None
-            network = self._train(last, args, last_stage_loss(methods, self.labels, self.trusted), start)
+            network = self._train(last, args, last_stage_loss(methods, self.labels, self.trusted), start, len(methods))
         wrong = predict(network, self.test_inputs).argmax(dim=-1) != self.test_labels
         errors = [100.0 * float(share) for share in wrong.double().mean(dim=1)]
         states = [network.state_of(replica) for replica in range(network.replicas)]
@@ -127,26 +133,18 @@ class StackedCurve:
             # Replicas with equal labels are trained as one.
             chosen = self.labels[:, torch.from_numpy(self.rows_of(stage, "trained"))]
             labels = self.labels[:1] if bool((chosen == chosen[:1]).all()) else self.labels
-            self._trained[stage] = self._train(stage, args, StackedLoss(labels), None, len(labels))
+            self._trained[stage] = self._train(stage, args, plain_loss(labels), None, len(labels))
         return self._trained[stage]
 
     def _train(
-        self,
-        stage: Stage,
-        args: GLCConfig,
-        loss: StackedLoss,
-        start: StackedNetwork | None,
-        replicas: int | None = None,
+        self, stage: Stage, args: GLCConfig, loss: LossGradient, start: StackedNetwork | None, replicas: int
     ) -> StackedNetwork:
-        network = stack(self.model, replicas or len(self.rows), self._order)
+        network = stack(self.model, replicas, self._order)
         if start is not None:
             for name, parameter in network.parameters.items():
                 parameter.data.copy_(start.parameters[name].expand_as(parameter))
-        rows = self.rows_of(stage, "trained")
-
-        def tick(share: float) -> None:
-            self.tick(self._stages_done + share)
-
+        rows, done = self.rows_of(stage, "trained"), self._stages_done
+        tick = lambda share: self.tick(done + share)  # noqa: E731
         train_stage(network, self.inputs, loss, rows, self.preset, args, stage.min_updates, tick)
         self._stages_done += 1
         return network

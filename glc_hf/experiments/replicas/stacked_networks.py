@@ -101,7 +101,7 @@ class StackedPerceptron(StackedNetwork):
         self._layers = list(zip(stacked[::2], stacked[1::2], strict=True))
         # Columns of the first layer's gradient that may not be zero.
         self._filled = 0
-        # For each layer what it read, (R, B, in), and these values before the activation. The first: (B, F).
+        # For each layer what it read, (R, B, in), and for GELU these values before the activation. The first: (B, F).
         self._kept: list[tuple[Tensor, Tensor | None]] = []
 
     def inputs(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
@@ -117,13 +117,13 @@ class StackedPerceptron(StackedNetwork):
         rows = rows[:, :width]
         (weight, bias), *others = self._layers
         values = torch.addmm(bias.view(-1), rows, weight.view(-1, weight.shape[-1])[:, : rows.shape[1]].t())
-        values = values.view(len(rows), self.replicas, -1).transpose(0, 1)
         self._kept = [(rows, None)]
         for weight, bias in others:
             hidden, before = (values.relu_(), None) if self.relu else (F.gelu(values), values)
+            hidden = self._by_replica(hidden)
             self._kept.append((hidden, before))
             values = torch.baddbmm(bias.unsqueeze(1), hidden, weight.transpose(1, 2))
-        return values
+        return self._by_replica(values)
 
     @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
@@ -131,17 +131,21 @@ class StackedPerceptron(StackedNetwork):
             torch.bmm(gradient.transpose(1, 2), hidden, out=weight.grad)
             torch.sum(gradient, dim=1, out=bias.grad)
             gradient = torch.bmm(gradient, weight)
-            if self.relu:  # `hidden` is positive where the values before ReLU are
+            if before is None:  # ReLU: `hidden` is positive where the values before it are
                 gradient = torch.ops.aten.threshold_backward(gradient, hidden, 0)
             else:
-                gradient = torch.ops.aten.gelu_backward(gradient, before)
+                gradient = torch.ops.aten.gelu_backward(_flat(gradient) if before.dim() == 2 else gradient, before)
         (weight, bias), (rows, _) = self._layers[0], self._kept[0]
-        gradient = gradient.transpose(0, 1).reshape(len(rows), -1)  # (B, R·out)
+        gradient = _flat(gradient)
         flat, width = weight.grad.view(-1, weight.shape[-1]), rows.shape[1]
         torch.mm(gradient.t(), rows, out=flat[:, :width])
         flat[:, width : self._filled] = 0.0
         self._filled = width
         torch.sum(gradient, dim=0, out=bias.grad.view(-1))
+
+    def _by_replica(self, values: Tensor) -> Tensor:
+        """The output of the first layer, (B, R·out), as (R, B, out)."""
+        return values if values.dim() == 3 else values.view(len(values), self.replicas, -1).transpose(0, 1)
 
     def state_of(self, replica: int) -> dict[str, Tensor]:
         state = super().state_of(replica)
@@ -200,7 +204,7 @@ class StackedWordAverage(StackedNetwork):
         _, weight, bias = self.parameters.values()
         torch.bmm(gradient.transpose(1, 2), means, out=weight.grad)
         torch.sum(gradient, dim=1, out=bias.grad)
-        of_means = torch.bmm(gradient, weight).transpose(0, 1).reshape(len(words), -1)
+        of_means = _flat(torch.bmm(gradient, weight))
         text, position = shares.nonzero(as_tuple=True)
         self.late_gradient = torch.zeros_like(vectors) if self.late is not None else vectors.grad.zero_()
         self.late_gradient.index_add_(0, words[text, position], of_means[text] * shares[text, position].unsqueeze(1))
@@ -251,6 +255,11 @@ def _windows(vectors: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
     """Concatenate the vectors of a row's words: the input of the middle word's first layer."""
     words = F.embedding(tensors["input_ids"], vectors)
     return (words * tensors["attention_mask"].to(words.dtype).unsqueeze(-1)).flatten(1)
+
+
+def _flat(values: Tensor) -> Tensor:
+    """(R, B, out) as (B, R·out)."""
+    return values if values.dim() == 2 else values.transpose(0, 1).reshape(values.shape[1], -1)
 
 
 def _repeated(parameter: Tensor, replicas: int) -> nn.Parameter:

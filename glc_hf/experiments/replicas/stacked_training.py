@@ -76,25 +76,15 @@ def make_optimizer(
 def train_stage(
     network: StackedNetwork,
     inputs: tuple[Tensor, ...],
-    loss: StackedLoss,
+    loss: LossGradient,
     rows: np.ndarray,
     preset: Preset,
     args: GLCConfig,
     min_updates: int,
     tick: Callable[[float], None],
 ) -> None:
-    """
-    Train every replica on the same batches, in place.
-
-    Args:
-        network (`StackedNetwork`): The replicas at the start.
-        inputs (`tuple[Tensor, ...]`): Their inputs, for all rows of the training set.
-        loss (`StackedLoss`): The loss of the stage.
-        rows (`np.ndarray`): Row numbers that the stage trains on.
-        preset ([`Preset`]), args ([`GLCConfig`]): Optimizer and settings.
-        min_updates (`int`): Minimum number of steps.
-        tick (`Callable`): Called from time to time with the share of the stage that is done.
-    """
+    """Train every replica in place on the same batches of `rows`, for at least `min_updates` steps. `inputs` are those
+    of all rows; `tick` is called from time to time with the share of the stage that is done."""
     if args.max_grad_norm and args.max_grad_norm > 0:
         raise ValueError("replicas can't be trained with max_grad_norm: clipping combines all numbers.")
     updates, drawn = batches(rows, args, min_updates)
@@ -103,7 +93,7 @@ def train_stage(
     constant = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) == "constant"
     for step, batch in enumerate(drawn):
         logits = network.forward(tuple(tensor[batch] for tensor in inputs))
-        network.backward(loss.gradient(logits, batch))
+        network.backward(loss(logits, batch))
         optimizer.step()
         if network.late is not None:
             network.late.step(network.late_gradient)
@@ -125,77 +115,62 @@ def predict(network: StackedNetwork, inputs: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([network.forward(part) for part in parts], dim=1)
 
 
-class StackedLoss:
+# The loss of a stage for all replicas: from the logits (R, B, K) and row numbers (B,) of a batch to d loss / d logits,
+# where the loss is each replica's mean over the batch. In the functions below `labels` (R, N) are the labels of all
+# rows for each replica, and `trusted` (N,) the flags.
+LossGradient = Callable[[Tensor, Tensor], Tensor]
+
+
+def plain_loss(labels: Tensor) -> LossGradient:
+    """Cross-entropy with the given labels."""
+
+    def gradient(logits: Tensor, rows: Tensor) -> Tensor:
+        probs, chosen = torch.softmax(logits, dim=-1), labels[:, rows].unsqueeze(-1)
+        probs.scatter_add_(-1, chosen, probs.new_full((), -1.0).expand(chosen.shape))
+        return probs.div_(len(rows))
+
+    return gradient
+
+
+def corrected_loss(labels: Tensor, trusted: Tensor | None, matrices: Sequence[CorruptionMatrix]) -> LossGradient:
     """
-    The loss of a stage for all replicas. This one is the cross-entropy with the given labels.
-
-    Args:
-        labels (`Tensor` of shape `(R, N)`): Labels of all rows for each replica.
-    """
-
-    def __init__(self, labels: Tensor) -> None:
-        self.labels = labels
-
-    def gradient(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return d loss / d logits (R, B, K). The loss is each replica's mean over the batch `rows` (B,)."""
-        gradient = torch.softmax(logits, dim=-1)
-        labels = self.labels[:, rows].unsqueeze(-1)
-        gradient.scatter_add_(-1, labels, gradient.new_full((), -1.0).expand(labels.shape))
-        return gradient.div_(len(rows))
-
-
-class CorrectedLoss(StackedLoss):
-    """
-    The corrected cross-entropy, with one matrix per replica, and plain cross-entropy on trusted rows.
+    Corrected cross-entropy with one matrix per replica, and plain cross-entropy on trusted rows.
 
     The weights w = C[:, label] of an item are looked up in one table: the columns of each replica's matrix, followed
     by the unit vectors, which give the plain cross-entropy.
-
-    Args:
-        labels (`Tensor` of shape `(R, N)`): Labels of all rows for each replica.
-        trusted (`Tensor` of shape `(N,)`, *optional*): The flags.
-        matrices (`Sequence[CorruptionMatrix]`): One per replica.
     """
+    columns = [torch.tensor(matrix.probs.T) for matrix in matrices]
+    num_labels = len(columns[0])
+    exact = torch.cat([*columns, torch.eye(num_labels, dtype=torch.float64)])
+    rounded = exact.to(torch.float32)
+    too_small = bool(((rounded < torch.finfo(torch.float32).smallest_normal) & (exact > 0)).any())
+    table = TransposedMatrix(rounded, exact if too_small else None, is_identity=False)
+    indices = labels + torch.arange(len(matrices)).unsqueeze(1) * num_labels
+    if trusted is not None:
+        indices = torch.where(trusted, labels + len(matrices) * num_labels, indices)
 
-    def __init__(self, labels: Tensor, trusted: Tensor | None, matrices: Sequence[CorruptionMatrix]) -> None:
-        columns = [torch.tensor(matrix.probs.T) for matrix in matrices]
-        num_labels = len(columns[0])
-        exact = torch.cat([*columns, torch.eye(num_labels, dtype=torch.float64)])
-        rows = exact.to(torch.float32)
-        too_small = bool(((rows < torch.finfo(torch.float32).smallest_normal) & (exact > 0)).any())
-        self.table = TransposedMatrix(rows, exact if too_small else None, is_identity=False)
-        own = labels + torch.arange(len(matrices)).unsqueeze(1) * num_labels
-        self.indices = own if trusted is None else torch.where(trusted, labels + len(matrices) * num_labels, own)
-
-    def gradient(self, logits: Tensor, rows: Tensor) -> Tensor:
+    def gradient(logits: Tensor, rows: Tensor) -> Tensor:
         flat = logits.reshape(-1, logits.shape[-1])
-        gradient = item_losses(flat, self.indices[:, rows].reshape(-1), None, self.table, with_gradient=True)[1]
-        return gradient.view(logits.shape).div_(len(rows))
+        of_items = item_losses(flat, indices[:, rows].reshape(-1), None, table, with_gradient=True)[1]
+        return of_items.view(logits.shape).div_(len(rows))
+
+    return gradient
 
 
-class SoftTargetLoss(StackedLoss):
-    """
-    Distillation: target λ·onehot(label) + (1 − λ)·s(x) on untrusted rows, the label on trusted rows.
+def soft_target_loss(labels: Tensor, trusted: Tensor, soft_targets: Tensor, weights: Tensor) -> LossGradient:
+    """Distillation: target λ·onehot(label) + (1 − λ)·s(x) on untrusted rows, the label on trusted rows. `soft_targets`
+    is s(x), (R, N, K) with stride 0 over equal replicas, and `weights` is λ, (R,)."""
+    weight_of_label = torch.where(trusted, 1.0, weights.float().unsqueeze(1))
 
-    Args:
-        labels (`Tensor` of shape `(R, N)`): Labels of all rows for each replica.
-        trusted (`Tensor` of shape `(N,)`): The flags.
-        soft_targets (`Tensor` of shape `(R, N, K)`): s(x); stride 0 over replicas if they are equal.
-        weights (`Tensor` of shape `(R,)`): λ.
-    """
-
-    def __init__(self, labels: Tensor, trusted: Tensor, soft_targets: Tensor, weights: Tensor) -> None:
-        self.labels, self.soft_targets = labels, soft_targets
-        self.of_label = torch.where(trusted, 1.0, weights.float().unsqueeze(1))
-
-    def gradient(self, logits: Tensor, rows: Tensor) -> Tensor:
-        of_label = self.of_label[:, rows].unsqueeze(-1)
-        gradient = torch.softmax(logits, dim=-1)
-        soft = self.soft_targets[:, rows]
+    def gradient(logits: Tensor, rows: Tensor) -> Tensor:
+        of_label, soft = weight_of_label[:, rows].unsqueeze(-1), soft_targets[:, rows]
+        probs = torch.softmax(logits, dim=-1)
         # Soft targets may not sum exactly to one.
-        gradient.mul_(of_label + (1.0 - of_label) * soft.sum(dim=-1, keepdim=True)).sub_((1.0 - of_label) * soft)
-        gradient.scatter_add_(-1, self.labels[:, rows].unsqueeze(-1), -of_label)
-        return gradient.div_(len(rows))
+        probs.mul_(of_label + (1.0 - of_label) * soft.sum(dim=-1, keepdim=True)).sub_((1.0 - of_label) * soft)
+        probs.scatter_add_(-1, labels[:, rows].unsqueeze(-1), -of_label)
+        return probs.div_(len(rows))
+
+    return gradient
 
 
 def can_stack(method: type[Method]) -> bool:
@@ -204,22 +179,15 @@ def can_stack(method: type[Method]) -> bool:
     return method.item_weights is Method.item_weights and method.item_losses in known
 
 
-def last_stage_loss(methods: Sequence[Method], labels: Tensor, trusted: Tensor) -> StackedLoss:
-    """
-    Return the loss of the last stage.
-
-    Args:
-        methods (`Sequence[Method]`): One per replica, with its estimate.
-        labels (`Tensor` of shape `(R, N)`): Labels of all rows for each replica.
-        trusted (`Tensor` of shape `(N,)`): The flags.
-    """
+def last_stage_loss(methods: Sequence[Method], labels: Tensor, trusted: Tensor) -> LossGradient:
+    """Return the loss of the last stage. `methods` are those of the replicas, with their estimates."""
     first = methods[0]
     if isinstance(first, MatrixMethod):
         gold = trusted if first.identity_on_trusted else None
-        return CorrectedLoss(labels, gold, [method.matrix for method in methods])
+        return corrected_loss(labels, gold, [method.matrix for method in methods])
     if isinstance(first, Distillation):
         soft = [method.soft_targets for method in methods]
         equal = all(torch.equal(one, soft[0]) for one in soft[1:])
         targets = soft[0].expand(len(methods), *soft[0].shape) if equal else torch.stack(soft)
-        return SoftTargetLoss(labels, trusted, targets, torch.tensor([method.weight for method in methods]))
-    return StackedLoss(labels)
+        return soft_target_loss(labels, trusted, targets, torch.tensor([method.weight for method in methods]))
+    return plain_loss(labels)
