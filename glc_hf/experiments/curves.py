@@ -36,13 +36,8 @@ class Setting(NamedTuple):
 
 
 class Runs:
-    """
-    The runs of one preset that belong in one table: all at the paper's size, or all reduced in the same way.
-
-    Args:
-        preset (`str`): Name of the preset.
-        reduced (`str` or `None`): What was made smaller than in the paper.
-    """
+    """The runs of one preset that belong in one table: all at the paper's size (`reduced` is `None`), or all reduced
+    in the same way."""
 
     def __init__(self, preset: str, reduced: str | None) -> None:
         self.preset = preset
@@ -177,28 +172,15 @@ def area_under_error_curve(errors: Sequence[float], strengths: Sequence[float] =
 
 
 class PaperResult(NamedTuple):
-    """
-    One figure of the paper.
+    """One figure of the paper, in percent."""
 
-    Attributes:
-        table (`str`): `vision`, `nlp`, `weak_classifier`, `supplement_vision` (SVHN) or `supplement_ren` (Ren et al.).
-        dataset (`str`): As the paper spells it, for example `CIFAR-10`.
-        noise (`str`): `uniform`, `flip`, `hierarchical` or `weak` (labels of a weak classifier).
-        percent_printed (`float`): The table's column "percent trusted".
-        fraction_run (`float` or `None`): The fraction of trusted rows in the authors' code, which differs from the
-            printed one for MNIST, SST and Twitter; `None` if unknown (IMDB).
-        method (`str`): Name of the method in this library.
-        metric (`str`): `area` under the error curve, or percent `error` (labels of a weak classifier).
-        value (`float`): The figure, in percent.
-    """
-
-    table: str
-    dataset: str
-    noise: str
-    percent_printed: float
-    fraction_run: float | None
-    method: str
-    metric: str
+    table: str  # vision, nlp, weak_classifier, supplement_vision (SVHN) or supplement_ren (Ren et al.)
+    dataset: str  # as the paper spells it, for example CIFAR-10
+    noise: str  # uniform, flip, hierarchical or weak (labels of a weak classifier)
+    percent_printed: float  # the table's column "percent trusted"
+    fraction_run: float | None  # in the authors' code, which differs for MNIST, SST and Twitter; unknown for IMDB
+    method: str  # as this library calls it
+    metric: str  # area under the error curve, or percent error (labels of a weak classifier)
     value: float
 
     @property
@@ -228,16 +210,8 @@ def paper_presets() -> list[str]:
 
 
 def paper_value(preset: str, noise: str | None, fraction: float, method: str) -> float | None:
-    """
-    Return the paper's figure for a row and a method, or `None` if there is none.
-
-    Args:
-        preset (`str`): For example `cifar10`.
-        noise (`str` or `None`): `None` for a figure that is equal under uniform and flip noise, as for
-            `trusted_only`.
-        fraction (`float`): Fraction of trusted rows, as run.
-        method (`str`): Name of the method.
-    """
+    """Return the paper's figure for a row and a method, or `None` if there is none. Noise `None` stands for figures
+    that are equal under uniform and flip noise, as for `trusted_only`."""
     values = {
         result.value
         for result in paper_results()

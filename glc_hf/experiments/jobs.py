@@ -39,34 +39,20 @@ Tick = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Curve:
-    """
-    A job: runs that are trained together.
-
-    Args:
-        preset, noise, trusted, seed: Shared by all runs; `trusted` is a fraction.
-        strengths (`tuple[float | None, ...]`): `(None,)` for noise without a strength.
-        methods (`tuple[str, ...]`): In training order.
-        data_root (`str`, *optional*): Folder that holds the data, laid out as on the Hub.
-        limit (`int`, *optional*): Maximum number of training rows and of test rows.
-        epochs (`float`, *optional*): Replaces the preset's epochs.
-        trusted_updates (`int`, *optional*): Minimum number of updates of networks trained on trusted rows alone;
-            replaces the paper's 2,000.
-        options (`tuple[tuple[str, str], ...]`): Options of the preset, by name.
-        matrices (`bool`): Whether to write the estimated matrices.
-    """
+    """A job: runs that are trained together."""
 
     preset: str
     noise: str
-    trusted: float
+    trusted: float  # a fraction
     seed: int
-    strengths: tuple[float | None, ...]
-    methods: tuple[str, ...]
-    data_root: str | None = None
-    limit: int | None = None
-    epochs: float | None = None
-    trusted_updates: int | None = None
-    options: tuple[tuple[str, str], ...] = ()
-    matrices: bool = False
+    strengths: tuple[float | None, ...]  # `(None,)` for noise without a strength
+    methods: tuple[str, ...]  # in training order
+    data_root: str | None = None  # folder that holds the data, laid out as on the Hub
+    limit: int | None = None  # maximum number of training rows and of test rows
+    epochs: float | None = None  # replaces the preset's
+    trusted_updates: int | None = None  # minimum of networks trained on trusted rows alone (paper: 2,000)
+    options: tuple[tuple[str, str], ...] = ()  # options of the preset, by name
+    matrices: bool = False  # whether to write the estimated matrices
 
     @property
     def size(self) -> int:
@@ -100,16 +86,8 @@ def join_reduced(*parts: str | None) -> str | None:
 
 
 def run_curve(curve: Curve, tick: Tick = lambda share: None) -> Iterator[list[Row]]:
-    """
-    Train the runs of a job.
-
-    Args:
-        curve ([`Curve`]): The job.
-        tick (`Callable`, *optional*): Called from time to time with the share of the work that is done.
-
-    Yields:
-        `list[dict]`: Lines of the results file that belong together: those of one method.
-    """
+    """Train the runs of a job, and yield the lines of the results file that belong together: those of one method.
+    `tick` is called from time to time with the share of the work that is done."""
     from glc_hf.experiments.replicas.stacked_training import can_stack
 
     preset = get_preset(curve.preset, **dict(curve.options))
@@ -291,18 +269,11 @@ def run_methods(
     **changes: Any,
 ) -> Iterator[tuple[str, float, CorruptionMatrix | None]]:
     """
-    Train methods one after the other on the same rows and initial weights. Equal stages are trained once: first
-    stages, and plain last stages that are another method's first stage.
+    Train methods one after the other on the same rows and initial weights, and yield for each its percent error on the
+    test set and its matrix, if it has one.
 
-    Args:
-        preset ([`Preset`]), data ([`PreparedData`]), rows ([`NoisyRows`]): Network, test set and training set.
-        methods (`Sequence[str]`): Names of the methods.
-        seed (`int`): Seed of initial weights and training.
-        shared (`dict`): Stages already trained on these rows; newly trained ones are added.
-        changes: Settings that replace the preset's.
-
-    Yields:
-        `(str, float, CorruptionMatrix)`: The method, its percent error on the test set, and its matrix if it has one.
+    Equal stages are trained once: first stages, and plain last stages that are another method's first stage. `shared`
+    holds stages already trained on these rows; newly trained ones are added. `changes` replace the preset's settings.
     """
     model = preset.make_model(data, seed)
     with tempfile.TemporaryDirectory() as folder:

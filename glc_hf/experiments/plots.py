@@ -42,10 +42,7 @@ _PANEL = (3.4, 2.9)  # inches
 
 
 def plot_error_curves(
-    path: str | Path,
-    output: str | Path,
-    preset: str | None = None,
-    known_methods: Collection[str] | None = None,
+    path: str | Path, output: str | Path, preset: str | None = None, known_methods: Collection[str] | None = None
 ) -> list[Path]:
     """
     Plot percent error against strength, one figure per preset, one panel per noise and fraction of trusted rows.
@@ -184,14 +181,8 @@ def plot_matrices(path: str | Path, output: str | Path, selection: Mapping[str, 
 
 
 def matrices_figure(true: CorruptionMatrix | None, estimates: dict[str, CorruptionMatrix], title: str) -> Figure:
-    """
-    Panels side by side, two per row, with each estimate's distance to the true matrix.
-
-    Args:
-        true ([`CorruptionMatrix`] or `None`): The first panel.
-        estimates (`dict[str, CorruptionMatrix]`): By the name of the method.
-        title (`str`): Title of the figure.
-    """
+    """Panels side by side, two per row: the true matrix, and the estimates by the name of their method, with their
+    distance to the true matrix."""
     from matplotlib.figure import Figure
 
     panels = [("true", true)] if true is not None else []

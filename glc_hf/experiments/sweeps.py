@@ -32,14 +32,8 @@ def run_key(row: Row) -> tuple:
 
 
 def plan(curves: Iterable[Curve], output: str | Path, data_reduced: str | None = None) -> list[Curve]:
-    """
-    Return the jobs that are not complete in the results file, without the methods that are.
-
-    Args:
-        curves (`Iterable[Curve]`): All jobs.
-        output (`str` or `Path`): The results file, which may not exist yet.
-        data_reduced (`str`, *optional*): What was left out of the data, see [`PreparedData`].
-    """
+    """Return the jobs that are not complete in the results file, without the methods that are. `data_reduced` is what
+    was left out of the data, see [`PreparedData`]."""
     rows = read_results(output) if Path(output).exists() else []
     known = {run_key(row) for row in rows}
     bare = {run_key(row) for row in rows if row.get("matrix_distance") is not None and "matrix" not in row}
@@ -65,10 +59,7 @@ def plan(curves: Iterable[Curve], output: str | Path, data_reduced: str | None =
 
 
 def run_sweep(
-    curves: Sequence[Curve],
-    output: str | Path,
-    workers: int | None = None,
-    ray_address: str | None = None,
+    curves: Sequence[Curve], output: str | Path, workers: int | None = None, ray_address: str | None = None
 ) -> Iterator[Progress]:
     """
     Run jobs and append their lines to the results file.
@@ -202,13 +193,8 @@ def _work(todo: Any, messages: Any) -> None:
 
 
 def run_on_ray(curves: Sequence[Curve], address: str) -> Iterator[Progress]:
-    """
-    Run each job as a task with one core. Ray schedules the tasks and repeats them if a machine is lost.
-
-    Args:
-        curves (`Sequence[Curve]`): The jobs. Their `data_root`, if any, must exist on every machine.
-        address (`str`): A cluster's address, `"auto"` or `"local"`.
-    """
+    """Run each job as a Ray task with one core. Ray schedules the tasks and repeats them if a machine is lost. The
+    `data_root` of a job, if any, must exist on every machine."""
     try:
         import ray
     except ImportError as error:

@@ -32,27 +32,16 @@ Points = tuple[float | None, ...]
 
 @dataclasses.dataclass
 class Entry:
-    """
-    One value of a table.
+    """One value of a table, in percent."""
 
-    Attributes:
-        value (`float` or `None`): Mean over seeds, in percent; `None` if no seed is complete.
-        spread (`float` or `None`): Standard deviation over two or more seeds. For a mean over rows: of the means of
-            each seed, if all rows have the same seeds.
-        paper (`float` or `None`): The paper's figure.
-        run (`bool`): Whether this table has any run of the method.
-        seeds (`dict[int, float]`): The value of each complete seed.
-        counts (`dict[int, int]`): Number of runs of each seed.
-        expected (`int`): Number of runs of a complete seed.
-    """
-
-    value: float | None = None
+    value: float | None = None  # mean over seeds; `None` if no seed is complete
+    # Standard deviation over two or more seeds; for a mean over rows of the means of each seed, if all rows have them.
     spread: float | None = None
-    paper: float | None = None
-    run: bool = True
-    seeds: dict[int, float] = dataclasses.field(default_factory=dict)
-    counts: dict[int, int] = dataclasses.field(default_factory=dict)
-    expected: int = 1
+    paper: float | None = None  # the paper's figure
+    run: bool = True  # whether this table has any run of the method
+    seeds: dict[int, float] = dataclasses.field(default_factory=dict)  # the value of each complete seed
+    counts: dict[int, int] = dataclasses.field(default_factory=dict)  # number of runs of each seed
+    expected: int = 1  # number of runs of a complete seed
 
     @property
     def missing(self) -> str | None:
@@ -66,29 +55,17 @@ class Entry:
 
 @dataclasses.dataclass
 class Table:
-    """
-    A table of one preset and one metric.
-
-    Attributes:
-        preset (`str`): Name of the preset.
-        reduced (`str` or `None`): What was made smaller than in the paper.
-        metric (`str`): `area` under the error curve or `error`, in percent.
-        methods (`list[str]`): The columns.
-        rows (`list[tuple[Setting, list[Entry]]]`): Noise and fraction, with one entry per method.
-        mean (`list[Entry]`): Means over `mean_rows`.
-        mean_rows (`list[Setting]`): Rows in which every method of the paper that was run is complete; of these only
-            the paper's rows, if there are any.
-        notes (`list[str]`): Remarks printed below the table.
-    """
+    """A table of one preset and one metric."""
 
     preset: str
-    reduced: str | None
-    metric: str
-    methods: list[str]
-    rows: list[tuple[Setting, list[Entry]]]
-    mean: list[Entry]
+    reduced: str | None  # what was made smaller than in the paper
+    metric: str  # `area` under the error curve, or `error`
+    methods: list[str]  # the columns
+    rows: list[tuple[Setting, list[Entry]]]  # one entry per method
+    mean: list[Entry]  # over `mean_rows`
+    # Rows in which every method of the paper that was run is complete; of these only the paper's, if there are any.
     mean_rows: list[Setting]
-    notes: list[str]
+    notes: list[str]  # printed below the table
 
 
 def make_tables(
@@ -129,10 +106,7 @@ def _table(runs: Runs, settings: list[Setting], metric: str, points: Points) -> 
     in_paper = [name for name in PAPER_METHODS if any(paper(setting, name) is not None for setting in settings)]
     methods = sorted({*run, *in_paper}, key=method_order)
     rows = [
-        (
-            setting,
-            [_entry(runs.curves(setting, name), points, paper(setting, name), name in run) for name in methods],
-        )
+        (setting, [_entry(runs.curves(setting, name), points, paper(setting, name), name in run) for name in methods])
         for setting in settings
     ]
     # Methods outside the paper's tables don't decide which rows are complete: they are often run for a few rows only.
@@ -234,13 +208,7 @@ def to_markdown(tables: list[Table]) -> str:
 
 
 def to_terminal(tables: list[Table], width: int | None = None) -> str:
-    """
-    Tables drawn with lines.
-
-    Args:
-        tables (`list[Table]`): From [`make_tables`].
-        width (`int`, *optional*): Columns of the terminal; by default as wide as the tables.
-    """
+    """Tables drawn with lines, for a terminal of this width; by default as wide as the tables."""
     from rich import box
     from rich.console import Console
     from rich.table import Table as Drawn

@@ -14,63 +14,36 @@ from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets, loa
 
 @dataclass(frozen=True)
 class PreparedData:
-    """
-    Training and test set of a preset, as its model takes them. They have no noise and no flag yet, unless the preset
-    says otherwise.
+    """Training and test set of a preset, as its model takes them. They have no noise and no flag yet, unless the
+    preset says otherwise."""
 
-    Attributes:
-        train, test (`Dataset`): Inputs of the model, and the labels in the preset's `prepared_label_column`.
-        label_names (`list[str]`): The classes, in label order.
-        processing_class: The tokenizer or image processor to save with the model, if any.
-        data_collator (`Callable`, *optional*): Replaces the Trainer's default.
-        groups (`list[int]`, *optional*): Superclass of each class, for hierarchical noise.
-        word_vectors (`torch.Tensor`, *optional*): Fixed vector of each word of the tokenizer.
-        reduced (`str`, *optional*): What was left out, if these are not the paper's rows.
-    """
-
-    train: Dataset
+    train: Dataset  # inputs of the model, and the labels in the preset's `prepared_label_column`
     test: Dataset
-    label_names: list[str]
-    processing_class: Any = None
-    data_collator: Callable | None = None
-    groups: list[int] | None = None
-    word_vectors: torch.Tensor | None = None
-    reduced: str | None = None
+    label_names: list[str]  # in label order
+    processing_class: Any = None  # tokenizer or image processor to save with the model
+    data_collator: Callable | None = None  # replaces the Trainer's default
+    groups: list[int] | None = None  # superclass of each class, for hierarchical noise
+    word_vectors: torch.Tensor | None = None  # fixed vector of each word of the tokenizer
+    reduced: str | None = None  # what was left out, if these are not the paper's rows
 
 
 class Preset:
-    """
-    One dataset of the paper.
-
-    Class attributes:
-        dataset (`str`): Its id on the Hub.
-        num_labels (`int`): K.
-        label (`str`): The stored label column.
-        inputs (`tuple[str, ...]`): The other stored columns that are read.
-        train_splits, test_split: The splits that form the training set, and the split to test on.
-        prepared_label_column (`str`): The label column in [`PreparedData`].
-        noises (`tuple[str, ...]`): Noises of the paper's tables.
-        trusted (`tuple[float, ...]`): Fractions of trusted rows, as run.
-        weak_trusted (`tuple[float, ...]`, *optional*): The same for labels of a weak classifier, if they differ.
-        reported_options (`tuple[str, ...]`): Options that `rows_of` reports in `reduced`; a sweep reports the others.
-        stacks (`bool`): Whether many networks can be trained at once, as one network with stacked weights.
-        num_train_epochs, batch_size, learning_rate, weight_decay, lr_scheduler_type: As in the paper.
-    """
+    """One dataset of the paper, with its network and settings."""
 
     name: ClassVar[str]  # by default the class name in lower case
-    dataset: ClassVar[str]
+    dataset: ClassVar[str]  # id on the Hub
     dataset_config: ClassVar[str | None] = None
     num_labels: ClassVar[int]
-    label: ClassVar[str] = "label"
-    inputs: ClassVar[tuple[str, ...]]
+    label: ClassVar[str] = "label"  # the stored label column
+    inputs: ClassVar[tuple[str, ...]]  # the other stored columns that are read
     train_splits: ClassVar[tuple[str, ...]] = ("train",)
     test_split: ClassVar[str] = "test"
-    prepared_label_column: ClassVar[str] = "label"
-    noises: ClassVar[tuple[str, ...]] = ("uniform", "flip")
-    trusted: ClassVar[tuple[float, ...]]
-    weak_trusted: ClassVar[tuple[float, ...] | None] = None
-    reported_options: ClassVar[tuple[str, ...]] = ()
-    stacks: ClassVar[bool] = False
+    prepared_label_column: ClassVar[str] = "label"  # the label column in `PreparedData`
+    noises: ClassVar[tuple[str, ...]] = ("uniform", "flip")  # of the paper's tables
+    trusted: ClassVar[tuple[float, ...]]  # fractions of trusted rows, as run
+    weak_trusted: ClassVar[tuple[float, ...] | None] = None  # the same for labels of a weak classifier, if they differ
+    reported_options: ClassVar[tuple[str, ...]] = ()  # options that `rows_of` reports itself in `reduced`
+    stacks: ClassVar[bool] = False  # whether many networks can be trained at once, as one with stacked weights
     num_train_epochs: ClassVar[float]
     batch_size: ClassVar[int]
     learning_rate: ClassVar[float]

@@ -192,7 +192,7 @@ class CIFAR10(WideResNetPreset):
     The text says no more. Batches of 128, learning rate 0.1, momentum 0.9, weight decay 5e-4, dropout 0.3, random
     crops from the image padded by 4 pixels, and flips are the usual settings of these networks.
 
-    Weak labels (`noises`) come from such a network after ten epochs on clean labels. The tables have other fractions
+    Weak labels (`noises`) come from this network after ten epochs on clean labels. The tables have other fractions
     for them: `weak_trusted`.
     """
 

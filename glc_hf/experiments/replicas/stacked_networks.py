@@ -28,23 +28,13 @@ _ROWS_AT_ONCE = 1000
 
 
 class StackedNetwork:
-    """
-    R replicas of one model.
-
-    Attributes:
-        replicas (`int`): R.
-        parameters (`dict[str, nn.Parameter]`): Named as in the model; `grad` is a buffer of the same shape.
-        late_parameter (`str`, *optional*): Name of the parameter that [`LateAdam`] can update in place of the
-            optimizer.
-        late (`LateAdam`, *optional*): Set during training if it does. `late_gradient` is then the gradient of the rows
-            that it read last.
-    """
+    """R replicas of one model."""
 
     replicas: int
-    parameters: dict[str, nn.Parameter]
-    late_parameter: str | None = None
-    late: LateAdam | None = None
-    late_gradient: Tensor
+    parameters: dict[str, nn.Parameter]  # named as in the model; `grad` is a buffer of the same shape
+    late_parameter: str | None = None  # name of the parameter that `LateAdam` can update in place of the optimizer
+    late: LateAdam | None = None  # set during training if it does
+    late_gradient: Tensor  # of the rows that `late` read last
 
     def inputs(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         """Convert the inputs of the model to those of the replicas: tensors whose first dimension is the rows."""
@@ -159,10 +149,6 @@ class StackedWordAverage(StackedNetwork):
 
     The vectors of a word are stored side by side for all replicas, (V, R·D), so one lookup serves all of them. A step
     reads only the words of its batch, so [`LateAdam`] can update the vectors.
-
-    Args:
-        model (`WordAverageForSequenceClassification`): The model.
-        replicas (`int`): R.
     """
 
     late_parameter = "embeddings.weight"
