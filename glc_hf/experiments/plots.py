@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Pictures of a sweep's results: error curves, and a true corruption matrix beside its estimates."""
+"""Plots of a sweep's results: error curves, and a true corruption matrix beside its estimates."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 import statistics
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glc_hf.experiments.curves import WEAK, Curve, Runs, Setting, read_runs
+from glc_hf.experiments.curves import WEAK, ErrorCurve, Runs, Setting, read_runs
 from glc_hf.experiments.results import numbered_results
 from glc_hf.matrix import CorruptionMatrix, draw_matrix, side_of, to_float64
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Colours that people with any colour vision tell apart (Okabe and Ito's), each with a marker and a line of its own, so
-# that the curves also differ in print.
+# Okabe and Ito's colors, which are safe for color-blind readers, each with its own marker and line for print.
 _STYLES = {
     "trusted_only": ("#000000", "", (0, (1, 1.5))),
     "no_correction": ("#E69F00", "s", "--"),
@@ -42,40 +42,37 @@ _PANEL = (3.4, 2.9)  # inches
 
 
 def plot_error_curves(
-    path: str | Path,
-    output: str | Path,
-    preset: str | None = None,
-    known_methods: Collection[str] | None = None,
+    path: str | Path, output: str | Path, preset: str | None = None, known_methods: Collection[str] | None = None
 ) -> list[Path]:
     """
-    Draws percent error against strength, one picture a preset, one panel a noise and fraction of trusted rows.
+    Plot percent error against strength, one figure per preset, one panel per noise and fraction of trusted rows.
 
-    A line is the mean over seeds, the band around it goes from the lowest to the highest seed. Labels of a weak
-    classifier have no strengths and so no panel.
+    A line is the mean over seeds; the band around it spans the lowest to the highest seed. Labels of a weak classifier
+    have no strength and no panel.
 
     Args:
         path (`str` or `Path`): The results file of a sweep.
-        output (`str` or `Path`): The folder for the pictures, each as PNG and SVG.
-        preset (`str`, *optional*): Only this preset.
-        known_methods (`Collection[str]`, *optional*): Any other method's name in the file is an error.
+        output (`str` or `Path`): The folder for the figures, each as PNG and SVG.
+        preset (`str`, *optional*): Plot only this preset.
+        known_methods (`Collection[str]`, *optional*): Raise for any other method name in the file.
 
     Returns:
-        `list[Path]`: What was written; nothing where no noise in the file has strengths.
+        `list[Path]`: The written files; empty if no noise in the file has strengths.
     """
     written = []
-    numbers: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for runs in read_runs(path, preset, known_methods):
         panels = [setting for setting in runs.settings if setting.noise != WEAK]
         if panels:
             name = f"error-curves-{runs.preset}" + ("-reduced" if runs.reduced is not None else "")
-            numbers[name] = numbers.get(name, 0) + 1
-            number = f"-{numbers[name]}" if numbers[name] > 1 else ""
-            written += save(error_curves_figure(runs, panels), output, name + number)
+            counts[name] += 1
+            suffix = f"-{counts[name]}" if counts[name] > 1 else ""
+            written += save(error_curves_figure(runs, panels), output, name + suffix)
     return written
 
 
 def error_curves_figure(runs: Runs, panels: list[Setting]) -> Figure:
-    """The picture of one preset: noises down, fractions across."""
+    """Figure of one preset: one row per noise, one column per fraction."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -83,11 +80,10 @@ def error_curves_figure(runs: Runs, panels: list[Setting]) -> Figure:
     fractions = sorted({setting.trusted for setting in panels})
     methods = [name for name in runs.methods if any(runs.curves(setting, name) for setting in panels)]
     width = max(_PANEL[0] * len(fractions), 4.8)
-    title = _title(runs, width)
+    reduced = [] if runs.reduced is None else textwrap.wrap(f"reduced runs: {runs.reduced}", int(width * 11))
     legend_lines = -(-len(methods) // max(2, int(width / 1.6)))
-    columns = -(-len(methods) // legend_lines)
-    lines = title.count("\n") + legend_lines
-    figure = Figure(figsize=(width, _PANEL[1] * len(noises) + 0.24 * lines + 0.5), layout="constrained")
+    height = _PANEL[1] * len(noises) + 0.24 * (len(reduced) + legend_lines) + 0.5
+    figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(len(noises), len(fractions), sharex=True, sharey=True, squeeze=False)
     for row, noise in enumerate(noises):
         for column, trusted in enumerate(fractions):
@@ -105,20 +101,13 @@ def error_curves_figure(runs: Runs, panels: list[Setting]) -> Figure:
             axes.set_xlabel("strength of the noise")
             axes.set_ylabel("test error (%)")
     handles = [Line2D([], [], label=method.replace("_", " "), **_style(method)) for method in methods]
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
-    figure.suptitle(title, fontsize=11)
+    figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(methods) // legend_lines))
+    figure.suptitle("\n".join([runs.preset, *reduced]), fontsize=11)
     return figure
 
 
-def _title(runs: Runs, width: float) -> str:
-    lines = [runs.preset]
-    if runs.reduced is not None:
-        lines += textwrap.wrap(f"reduced runs: {runs.reduced}", int(width * 11))
-    return "\n".join(lines)
-
-
 def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
-    """Writes PNG and SVG. The same figure gives the same bytes: no date, no random names inside the SVG."""
+    """Write PNG and SVG. Equal figures give equal bytes: the SVG has no date and no random ids."""
     import matplotlib
 
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
@@ -133,8 +122,8 @@ def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     return written
 
 
-def _draw_curve(axes: Axes, curves: Mapping[int, Curve], method: str) -> None:
-    """The seeds' mean and range at each strength; flat curves go all the way."""
+def _draw_curve(axes: Axes, curves: Mapping[int, ErrorCurve], method: str) -> None:
+    """Mean and range over seeds at each strength; a flat curve spans all strengths."""
     errors: dict[float, list[float]] = {}
     for curve in curves.values():
         flat = curve.get(None)
@@ -151,16 +140,9 @@ def _draw_curve(axes: Axes, curves: Mapping[int, Curve], method: str) -> None:
 
 
 def _style(method: str) -> dict[str, Any]:
-    colour, marker, line = _STYLES.get(method, _OTHER_STYLE)
-    above = 3 if method == "glc" else 2
-    return {
-        "color": colour,
-        "marker": marker,
-        "linestyle": line,
-        "markersize": 4.5,
-        "linewidth": 2.0 if above == 3 else 1.4,
-        "zorder": above,
-    }
+    color, marker, line = _STYLES.get(method, _OTHER_STYLE)
+    width, zorder = (2.0, 3) if method == "glc" else (1.4, 2)
+    return dict(color=color, marker=marker, linestyle=line, markersize=4.5, linewidth=width, zorder=zorder)
 
 
 SELECTORS = ("preset", "noise", "trusted", "strength", "seed")
@@ -170,42 +152,37 @@ _ESTIMATES = {"glc": "GLC", "confusion_matrix": "confusion matrix", "forward": "
 
 def plot_matrices(path: str | Path, output: str | Path, selection: Mapping[str, str]) -> list[Path]:
     """
-    Draws the true matrix and the estimates of `glc`, `confusion_matrix` and `forward`, those that are there.
+    Plot the true matrix and the available estimates of `glc`, `confusion_matrix` and `forward`.
 
     Args:
-        path (`str` or `Path`): The results file of a sweep, whose lines have `matrix` and `true_matrix`.
-        output (`str` or `Path`): The folder for the picture, as PNG and SVG.
-        selection (`Mapping[str, str]`): Which cell: `preset`, `noise`, `trusted`, `strength` and `seed`. Those that
-            leave no choice may be left out.
+        path (`str` or `Path`): The results file of a sweep, with the fields `matrix` and `true_matrix`.
+        output (`str` or `Path`): The folder for the figure, as PNG and SVG.
+        selection (`Mapping[str, str]`): Selects the run by `preset`, `noise`, `trusted`, `strength` and `seed`. Those
+            with a single value in the file can be omitted.
 
     Returns:
-        `list[Path]`: What was written.
+        `list[Path]`: The written files.
     """
-    cell, rows = _select(path, selection)
+    run, rows = _select(path, selection)
     true, estimates = _matrices(path, rows)
-    missing = [method for method in _ESTIMATES if method not in estimates] + (
-        ["the true matrix"] if true is None else []
-    )
+    parts = [f"{run['preset']}, {run['noise']} noise", f"{100 * run['trusted']:g} % trusted", f"seed {run['seed']}"]
+    names = ["matrices", run["preset"], run["noise"], f"trusted{run['trusted']:g}"]
+    if run["strength"] is not None:
+        parts.insert(1, f"strength {run['strength']:g}")
+        names.append(f"strength{run['strength']:g}")
+    if run["reduced"] is not None:
+        parts.append(f"reduced: {run['reduced']}")
+        names.append("reduced")
+    title = ", ".join(parts)
+    missing = [method for method in _ESTIMATES if method not in estimates] + ["the true matrix"] * (true is None)
     if missing:
-        warnings.warn(f"{path} has no matrix of {_describe(cell)} for {', '.join(missing)}: left out.", stacklevel=2)
-    figure = matrices_figure(true, estimates, _describe(cell))
-    parts = [cell["preset"], cell["noise"], f"trusted{cell['trusted']:g}"]
-    if cell["strength"] is not None:
-        parts.append(f"strength{cell['strength']:g}")
-    if cell["reduced"] is not None:
-        parts.append("reduced")
-    return save(figure, output, "-".join(["matrices", *parts, f"seed{cell['seed']}"]))
+        warnings.warn(f"{path} has no matrix of {title} for {', '.join(missing)}: left out.", stacklevel=2)
+    return save(matrices_figure(true, estimates, title), output, "-".join([*names, f"seed{run['seed']}"]))
 
 
 def matrices_figure(true: CorruptionMatrix | None, estimates: dict[str, CorruptionMatrix], title: str) -> Figure:
-    """
-    Panels side by side, two in a row; under an estimate's name, its distance to the true matrix.
-
-    Args:
-        true ([`CorruptionMatrix`] or `None`): Drawn first.
-        estimates (`dict[str, CorruptionMatrix]`): By the method's name.
-        title (`str`): Above all.
-    """
+    """Panels side by side, two per row: the true matrix, and the estimates by the name of their method, with their
+    distance to the true matrix."""
     from matplotlib.figure import Figure
 
     panels = [("true", true)] if true is not None else []
@@ -227,48 +204,43 @@ def matrices_figure(true: CorruptionMatrix | None, estimates: dict[str, Corrupti
 
 
 def _select(path: str | Path, selection: Mapping[str, str]) -> tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]:
-    """The cell that is meant, and its lines."""
+    """Return the selected run and its numbered lines."""
     unknown = [name for name in selection if name not in SELECTORS]
     if unknown:
-        raise ValueError(f"matrices are chosen by {', '.join(SELECTORS)}, not by {unknown[0]!r}.")
+        raise ValueError(f"matrices are selected by {', '.join(SELECTORS)}, not by {unknown[0]!r}.")
     rows = [
         (number, row) for number, row in numbered_results(path) if row["method"] in _ESTIMATES and row.get("matrix")
     ]
     if not rows:
-        raise ValueError(
-            f"{path} has no matrices of {', '.join(_ESTIMATES)}: a line that has one has the field `matrix`."
-        )
-    for name, wanted in selection.items():
-        found = [(number, row) for number, row in rows if _same(row[name], wanted)]
-        if not found:
-            raise ValueError(f"{path} has no matrices with {name}={wanted} here; {name} is {_choices(rows, name)}.")
-        rows = found
+        raise ValueError(f"{path} has no matrices of {', '.join(_ESTIMATES)}: no line has the field `matrix`.")
+
+    def choices(name: str) -> str:
+        return ", ".join(dict.fromkeys("null" if row[name] is None else str(row[name]) for _, row in rows))
+
+    for name, text in selection.items():
+        selected = [(number, row) for number, row in rows if _equals(row[name], text)]
+        if not selected:
+            raise ValueError(f"{path} has no matrices with {name}={text} here; {name} is {choices(name)}.")
+        rows = selected
     for name in SELECTORS:
         if len({row[name] for _, row in rows}) > 1:
-            raise ValueError(
-                f"{path} has several matrices to choose from; {name} is {_choices(rows, name)}. Choose one with "
-                f"{name}=…"
-            )
+            raise ValueError(f"{path} has several matrices; {name} is {choices(name)}. Choose one with {name}=…")
     reduced = {row.get("reduced") for _, row in rows}
     if len(reduced) > 1:
-        ways = ", ".join("not reduced" if way is None else way for way in sorted(reduced, key=str))
+        listed = ", ".join("not reduced" if text is None else text for text in sorted(reduced, key=str))
         raise ValueError(
-            f"{path} has this cell several times, reduced in different ways: {ways}. Use a file for each."
+            f"{path} has this run several times, reduced in different ways: {listed}. Use one file for each."
         )
     return {name: rows[0][1][name] for name in SELECTORS} | {"reduced": reduced.pop()}, rows
 
 
-def _same(value: Any, wanted: str) -> bool:
+def _equals(value: Any, text: str) -> bool:
     if isinstance(value, (int, float)):
         try:
-            return round(float(wanted), 6) == round(value, 6)
+            return round(float(text), 6) == round(value, 6)
         except ValueError:
             return False
-    return wanted == ("null" if value is None else value)
-
-
-def _choices(rows: list[tuple[int, dict[str, Any]]], name: str) -> str:
-    return ", ".join(dict.fromkeys("null" if row[name] is None else str(row[name]) for _, row in rows))
+    return text == ("null" if value is None else value)
 
 
 def _matrices(
@@ -286,18 +258,8 @@ def _matrices(
 
 
 def _matrix(stored: list[list[float]], row: dict[str, Any]) -> CorruptionMatrix:
-    """Results files hold rounded numbers, whose rows sum to one no more than roughly."""
+    """Results files hold rounded numbers, so rows sum only roughly to one."""
     probs = to_float64(stored)
     sums = probs.sum(axis=-1, keepdims=True)
     rounded = np.abs(sums - 1.0) < _ROUNDING
     return CorruptionMatrix(probs / np.where(rounded, sums, 1.0), row.get("label_names"))
-
-
-def _describe(cell: Mapping[str, Any]) -> str:
-    parts = [f"{cell['preset']}, {cell['noise']} noise"]
-    if cell["strength"] is not None:
-        parts.append(f"strength {cell['strength']:g}")
-    parts += [f"{100 * cell['trusted']:g} % trusted", f"seed {cell['seed']}"]
-    if cell["reduced"] is not None:
-        parts.append(f"reduced: {cell['reduced']}")
-    return ", ".join(parts)

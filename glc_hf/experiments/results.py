@@ -1,17 +1,16 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-The results file of a sweep: JSON Lines, one line a cell, appended to by any number of processes.
+The results file of a sweep: JSON Lines with one line per run, to which any number of processes can append.
 
 A line has at least
 
-- `preset` (`str`), `method` (`str`), `noise` (`str`, or null where the method sees no noise),
+- `preset` (`str`), `method` (`str`), `noise` (`str`, or null for a method that sees no noise),
 - `trusted` (`float`): the fraction of trusted rows, 0 to 1,
-- `strength` (`float`, 0 to 1, or null where the noise has none), `seed` (`int`),
-- `error` (`float`): percent of test rows that are classified wrong,
+- `strength` (`float`, 0 to 1, or null for noise without a strength), `seed` (`int`),
+- `error` (`float`): percent of test rows that are misclassified,
 
-and may have `version` (see `RESULTS_VERSION`; taken as the current one when it is not there), `reduced` (`str`: what
-was made smaller than in the paper, or null), `matrix_distance`, `matrix`, `true_matrix`, `label_names` and any other
-field.
+and may have `version` (see `RESULTS_VERSION`, the default), `reduced` (`str`: what was made smaller than in the paper,
+or null), `matrix_distance`, `matrix`, `true_matrix`, `label_names` and any other field.
 """
 
 from __future__ import annotations
@@ -28,27 +27,28 @@ from typing import Any, BinaryIO
 
 try:
     import fcntl
-except ImportError:  # Windows: there, one process at a time may append
+except ImportError:  # Windows: only one process at a time may append
     fcntl = None
 RESULTS_VERSION = 1
-CELL_FIELDS = ("preset", "method", "noise", "trusted", "strength", "seed")
+# The fields that identify a run, together with `reduced`.
+RUN_FIELDS = ("preset", "method", "noise", "trusted", "strength", "seed")
 
 
 def read_results(path: str | Path) -> list[dict[str, Any]]:
     """
-    The cells of a results file, in the order of its lines.
+    Return the runs of a results file, in file order.
 
-    A last line cut short by a crash is left out with a warning. Anything else that is not a cell of this version is a
-    `ValueError` that names the file and the line.
+    A last line cut short by a crash is skipped with a warning. Any other line that is not a run of this version raises
+    a `ValueError` that names the file and the line.
 
     Args:
-        path (`str` or `Path`): A file written by [`append_results`], such as that of `glc-hf sweep`.
+        path (`str` or `Path`): A file written by [`append_results`] or `glc-hf sweep`.
     """
     return [row for _, row in numbered_results(path)]
 
 
 def numbered_results(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
-    """The cells of [`read_results`], each with the number of its line, counted from 1."""
+    """Return the runs of [`read_results`] with their line numbers, counted from 1."""
     path = Path(path)
     try:
         with path.open("rb") as file, _locked(file, exclusive=False):
@@ -59,41 +59,44 @@ def numbered_results(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
         ) from None
     except IsADirectoryError:
         raise IsADirectoryError(
-            f"{path} is a folder: name the results file in it (JSON Lines, one line a cell)."
+            f"{path} is a folder: name the results file in it (JSON Lines, one line per run)."
         ) from None
-    *lines, tail = content.split(b"\n")
-    numbered = list(enumerate(lines, 1))
-    if tail and _is_torn(tail):
+    lines = content.split(b"\n")
+    if lines[-1] and _is_torn(lines[-1]):
         warnings.warn(
-            f"{path}, line {len(lines) + 1}: the last line is cut short, as by a run that was killed; left out. The "
-            "next append removes it.",
+            f"{path}, line {len(lines)}: the last line is cut short, probably by a killed run; skipped. The next "
+            "append removes it.",
             stacklevel=2,
         )
-    elif tail:
-        numbered.append((len(lines) + 1, tail))
-    return [(number, _parse(line, f"{path}, line {number}")) for number, line in numbered if line.strip()]
+        del lines[-1]
+    return [(number, _parse(line, f"{path}, line {number}")) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def append_results(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
     """
-    Appends cells to a results file, all or none of them, on disk when this returns.
+    Append runs to a results file: all or none, and on disk when this returns.
 
-    The rows are checked first, then written with a single write under a lock, so that several processes may append to
-    one file. A last line that a crash cut short is removed before. `version` is added where a row has none.
+    All rows are checked and then written with a single write under a lock, so several processes can append to one
+    file. A last line that a crash cut short is removed first. Rows without a `version` get the current one.
 
     Args:
-        path (`str` or `Path`): The file; it is made, with its folder, when it is not there.
-        rows (`Iterable[dict]`): See this module's docstring for the fields. NumPy numbers and arrays are accepted.
+        path (`str` or `Path`): The file. It and its folder are created if missing.
+        rows (`Iterable[dict]`): For the fields see the module docstring. NumPy numbers and arrays are accepted.
     """
     path = Path(path)
-    text = "".join(_line(row, f"row {place} for {path}") for place, row in enumerate(rows))
-    if not text:
+    content = "".join(_line(row, f"row {number} for {path}") for number, row in enumerate(rows)).encode()
+    if not content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     with os.fdopen(descriptor, "r+b", buffering=0) as file, _locked(file, exclusive=True):
-        size, separator = _mend_tail(file, path)
-        content = separator + text.encode()
+        start, tail = _tail_of(file)
+        if tail and _is_torn(tail):
+            warnings.warn(f"{path}: removed the last line, which was cut short by a killed run.", stacklevel=2)
+            file.truncate(start)
+        elif tail:  # only the line end is missing
+            content = b"\n" + content
+        size = os.fstat(descriptor).st_size
         written = 0
         try:
             written = os.write(descriptor, content)
@@ -101,42 +104,23 @@ def append_results(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
             if written != len(content):
                 file.truncate(size)
         if written != len(content):
-            raise OSError(
-                f"{path} took {written} of {len(content)} bytes, and was put back as it was: is the disk full?"
-            )
+            raise OSError(f"{path} took {written} of {len(content)} bytes and was restored: is the disk full?")
         os.fsync(descriptor)
 
 
-def _mend_tail(file: BinaryIO, path: Path) -> tuple[int, bytes]:
-    """Cuts off a torn last line. Returns the file's size then, and what has to stand before the next line."""
-    tail, start = _tail_of(file)
-    if not tail:
-        return start, b""
-    if not _is_torn(tail):  # only its line end is missing
-        return start + len(tail), b"\n"
-    warnings.warn(f"{path}: removed its last line, which was cut short as by a run that was killed.", stacklevel=3)
-    file.truncate(start)
-    return start, b""
-
-
-def _tail_of(file: BinaryIO, block: int = 1 << 16) -> tuple[bytes, int]:
-    """What follows the last line end, and where it starts."""
-    start = file.seek(0, os.SEEK_END)
-    tail = b""
-    while start > 0:
+def _tail_of(file: BinaryIO, block: int = 1 << 16) -> tuple[int, bytes]:
+    """Return what follows the last line end, after its offset."""
+    start, tail = file.seek(0, os.SEEK_END), b""
+    while start > 0 and b"\n" not in tail:
         length = min(block, start)
-        file.seek(start - length)
-        piece = file.read(length)
-        _, end, after = piece.rpartition(b"\n")
-        tail = after + tail
-        if end:
-            return tail, start - len(after)
-        start -= length
-    return tail, 0
+        start = file.seek(start - length)
+        tail = file.read(length) + tail
+    before, end, after = tail.rpartition(b"\n")
+    return start + len(before) + len(end), after
 
 
 def _is_torn(tail: bytes) -> bool:
-    """Whether a line without a line end lacks more than that: no beginning of a JSON object is itself one."""
+    """Whether a line without a line end is incomplete. No proper prefix of a JSON object is a JSON object."""
     try:
         return not isinstance(json.loads(tail), dict)
     except ValueError:
@@ -155,60 +139,56 @@ def _locked(file: BinaryIO, *, exclusive: bool) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _parse(line: bytes, place: str) -> dict[str, Any]:
+def _parse(line: bytes, position: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
         raise ValueError(
-            f"{place}: not JSON ({error}). Delete or mend this line, and run the sweep again for what is missing."
+            f"{position}: not JSON ({error}). Delete or fix this line, and run the sweep again for what is missing."
         ) from None
     if not isinstance(row, dict):
-        raise ValueError(f"{place}: a cell is a JSON object, not {type(row).__name__}. Delete or mend this line.")
-    _check(row, place)
+        raise ValueError(f"{position}: a run is a JSON object, not {type(row).__name__}. Delete or fix this line.")
+    _check(row, position)
     return row
 
 
-def _line(row: dict[str, Any], place: str) -> str:
+def _line(row: dict[str, Any], position: str) -> str:
     try:
         text = json.dumps({"version": RESULTS_VERSION, **row}, ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{place} can't be written as JSON: {error}.") from None
-    _check(json.loads(text), place)
+        raise ValueError(f"{position} can't be written as JSON: {error}.") from None
+    _check(json.loads(text), position)
     return text + "\n"
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # of NumPy and torch
+    if hasattr(value, "tolist"):  # NumPy and torch
         return value.tolist()
     raise TypeError(f"{value!r} is a {type(value).__name__}")
 
 
-def _check(row: dict[str, Any], place: str) -> None:
+def _check(row: dict[str, Any], position: str) -> None:
     version = row.get("version", RESULTS_VERSION)
     if version != RESULTS_VERSION:
         raise ValueError(
-            f"{place}: results of version {version!r}; this glc_hf reads version {RESULTS_VERSION}. Use the glc_hf "
+            f"{position}: results of version {version!r}; this glc_hf reads version {RESULTS_VERSION}. Use the glc_hf "
             "that wrote the file, or run the sweep again into a new file."
         )
-    missing = [name for name in (*CELL_FIELDS, "error") if name not in row]
+    missing = [name for name in (*RUN_FIELDS, "error") if name not in row]
     if missing:
         raise ValueError(
-            f"{place}: no {', '.join(missing)}. Every cell has {', '.join(CELL_FIELDS)} and error, as `glc-hf sweep` "
+            f"{position}: no {', '.join(missing)}. Every run has {', '.join(RUN_FIELDS)} and error, as `glc-hf sweep` "
             "writes them."
         )
     for name, optional in (("preset", False), ("method", False), ("noise", True), ("reduced", True)):
         value = row.get(name)
         if not (isinstance(value, str) and value) and not (optional and value is None):
-            raise ValueError(f"{place}: {name} is {value!r}; it is a text{' or null' if optional else ''}.")
-    if not isinstance(row["seed"], int) or isinstance(row["seed"], bool):
-        raise ValueError(f"{place}: seed is {row['seed']!r}; it is a whole number.")
-    for name, largest, optional in (("trusted", 1, False), ("strength", 1, True), ("error", 100, False)):
+            raise ValueError(f"{position}: {name} is {value!r}; it must be text{' or null' if optional else ''}.")
+    if type(row["seed"]) is not int:
+        raise ValueError(f"{position}: seed is {row['seed']!r}; it must be an integer.")
+    ranges = {"trusted": (1, ", a fraction"), "strength": (1, " or null"), "error": (100, ", in percent")}
+    for name, (largest, unit) in ranges.items():
         value = row[name]
-        if not _is_between(value, largest) and not (optional and value is None):
-            unit = {"error": ", in percent", "trusted": ", a fraction"}.get(name, " or null")
-            raise ValueError(f"{place}: {name} is {value!r}; it is a number from 0 to {largest}{unit}.")
-
-
-def _is_between(value: Any, largest: float) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and 0 <= value <= largest
+        is_number = type(value) in (int, float) and math.isfinite(value) and 0 <= value <= largest
+        if not is_number and not (name == "strength" and value is None):
+            raise ValueError(f"{position}: {name} is {value!r}; it must be a number from 0 to {largest}{unit}.")

@@ -1,9 +1,9 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Many curves on all cores, or on a Ray cluster: what is in the results file already is not run again.
+Running many jobs on all cores or on a Ray cluster, without repeating what the results file already has.
 
-Workers train; this process alone writes, one append for the lines that belong together. What a killed sweep has lost
-is at most the curves that were being trained.
+Workers train; only this process writes, with one append for lines that belong together. A killed sweep loses at most
+the jobs that were being trained.
 """
 
 from __future__ import annotations
@@ -11,102 +11,82 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glc_hf.experiments.jobs import Curve, Row, run_curve
-from glc_hf.experiments.results import append_results, read_results
-
-
-PAPER_METHODS = (
-    "no_correction", "glc", "confusion_matrix", "forward", "forward_gold", "trusted_only", "distillation",
-)  # fmt: skip
-PAPER_STRENGTHS = tuple(step / 10 for step in range(11))
+from glc_hf.experiments.jobs import Curve, Row, join_reduced, run_curve
+from glc_hf.experiments.results import RUN_FIELDS, append_results, read_results
 
 
 class Progress(NamedTuple):
-    """Which share of which curve (by its place in the plan) is done, and the lines that are new."""
+    """Share of a job (by its position in the plan) that is done, and its new lines."""
 
-    place: int
+    job: int
     share: float
     rows: list[Row]
 
 
-def cell_of(row: Row) -> tuple:
-    """What makes a cell the same one."""
-    names = ("preset", "method", "noise", "trusted", "strength", "seed", "reduced")
-    return tuple(row.get(name) for name in names)
+def run_key(row: Row) -> tuple:
+    """Return what identifies a run."""
+    return tuple(row.get(name) for name in (*RUN_FIELDS, "reduced"))
 
 
 def plan(curves: Iterable[Curve], output: str | Path, data_reduced: str | None = None) -> list[Curve]:
-    """
-    The curves that still have to be run, each without the methods that are complete in the results file.
-
-    Args:
-        curves (`Iterable[Curve]`): All that is wanted.
-        output (`str` or `Path`): The results file; it need not be there yet.
-        data_reduced (`str`, *optional*): What was left out of the data, as [`PreparedData`] says it.
-    """
+    """Return the jobs that are not complete in the results file, without the methods that are. `data_reduced` is what
+    was left out of the data, see [`PreparedData`]."""
     rows = read_results(output) if Path(output).exists() else []
-    known = {cell_of(row) for row in rows}
-    bare = {cell_of(row) for row in rows if row.get("matrix_distance") is not None and "matrix" not in row}
+    known = {run_key(row) for row in rows}
+    bare = {run_key(row) for row in rows if row.get("matrix_distance") is not None and "matrix" not in row}
     left = []
     for curve in curves:
-        reduced = ", ".join(filter(None, (data_reduced, curve.reduced))) or None
-        cells = {
-            method: [
+        reduced = join_reduced(data_reduced, curve.reduced)
+        missing = []
+        for method in curve.methods:
+            runs = {
                 (curve.preset, method, curve.noise, curve.trusted, strength, curve.seed, reduced)
                 for strength in curve.strengths
-            ]
-            for method in curve.methods
-        }
-        if curve.matrices and not bare.isdisjoint(chain.from_iterable(cells.values())):
-            raise ValueError(
-                f"{output} holds cells that were run without their matrices, and what it holds is not run again: for "
-                "matrices name a new file."
-            )
-        missing = tuple(method for method in curve.methods if not known.issuperset(cells[method]))
+            }
+            if curve.matrices and not bare.isdisjoint(runs):
+                raise ValueError(
+                    f"{output} holds runs without their matrices, and runs it holds are not repeated: name a new file "
+                    "for runs with matrices."
+                )
+            if not known.issuperset(runs):
+                missing.append(method)
         if missing:
-            left.append(replace(curve, methods=missing))
+            left.append(replace(curve, methods=tuple(missing)))
     return left
 
 
 def run_sweep(
-    curves: Sequence[Curve],
-    output: str | Path,
-    workers: int | None = None,
-    ray_address: str | None = None,
+    curves: Sequence[Curve], output: str | Path, workers: int | None = None, ray_address: str | None = None
 ) -> Iterator[Progress]:
     """
-    Runs curves and appends what they give to the results file.
+    Run jobs and append their lines to the results file.
 
     Args:
-        curves (`Sequence[Curve]`): As [`plan`] gives them.
+        curves (`Sequence[Curve]`): The jobs that [`plan`] returns.
         output (`str` or `Path`): The results file.
-        workers (`int`, *optional*): Processes, one thread each; by default as many as there are cores.
+        workers (`int`, *optional*): Number of processes with one thread each; by default one per core.
         ray_address (`str`, *optional*):
             Run on Ray instead: the address of a cluster, `"auto"` for the one this machine belongs to, or `"local"`
             for a new one on this machine.
 
     Yields:
-        [`Progress`]: Whenever a curve has got on; new lines are on disk by then.
+        [`Progress`]: Whenever a job has advanced; its new lines are already on disk.
     """
-    known = {cell_of(row) for row in read_results(output)} if Path(output).exists() else set()
+    known = {run_key(row) for row in read_results(output)} if Path(output).exists() else set()
     if ray_address is not None:
         messages = run_on_ray(curves, ray_address)
     else:
-        workers = min(workers or _cores(), len(curves))
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers = min(workers or cores, len(curves))
         messages = _run_here(curves) if workers <= 1 else _run_in_processes(curves, workers)
     for message in messages:
-        # A curve whose lines were cut short by a crash is run whole; what had been written stays as it was.
-        new = [row for row in message.rows if cell_of(row) not in known]
+        # A method whose lines were cut short by a crash is run again in full; lines already written stay as they are.
+        new = [row for row in message.rows if run_key(row) not in known]
         append_results(output, new)
         yield message._replace(rows=new)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _run_here(curves: Sequence[Curve]) -> Iterator[Progress]:
@@ -115,14 +95,20 @@ def _run_here(curves: Sequence[Curve]) -> Iterator[Progress]:
     threads = torch.get_num_threads()
     # As in a worker: these networks are too small for threads to help, and results must not depend on their number.
     torch.set_num_threads(1)
-    shares: list[float] = []
     try:
-        for place, curve in enumerate(curves):
+        for job, curve in enumerate(curves):
+            shares = [0.0]
             for rows in run_curve(curve, shares.append):
-                yield Progress(place, shares[-1] if shares else 0.0, rows)
-            yield Progress(place, 1.0, [])
+                yield Progress(job, shares[-1], rows)
+            yield Progress(job, 1.0, [])
     finally:
         torch.set_num_threads(threads)
+
+
+class _Failure(NamedTuple):
+    curve: Curve
+    error: BaseException
+    trace: str
 
 
 def _run_in_processes(curves: Sequence[Curve], workers: int) -> Iterator[Progress]:
@@ -131,10 +117,8 @@ def _run_in_processes(curves: Sequence[Curve], workers: int) -> Iterator[Progres
 
     context = multiprocessing.get_context("spawn")
     todo, messages = context.Queue(), context.Queue()
-    for place, curve in enumerate(curves):
-        todo.put((place, curve))
-    for _ in range(workers):
-        todo.put(None)
+    for job in [*enumerate(curves), *[None] * workers]:
+        todo.put(job)
     processes = [
         context.Process(target=_work, args=(todo, messages), daemon=True, name=f"sweep-{number}")
         for number in range(workers)
@@ -162,104 +146,83 @@ def _run_in_processes(curves: Sequence[Curve], workers: int) -> Iterator[Progres
             process.join()
 
 
-class _Failure(NamedTuple):
-    curve: Curve
-    error: BaseException
-    trace: str
-
-
 def _check_alive(processes: Sequence[Any]) -> None:
     for process in processes:
         if process.exitcode not in (None, 0):
             raise RuntimeError(
-                f"the worker {process.name} ended with exit code {process.exitcode}, perhaps for want of memory. What "
-                "was finished is in the results file; the same command goes on from there (fewer --workers need less "
-                "memory)."
+                f"the worker {process.name} ended with exit code {process.exitcode}, perhaps because it ran out of "
+                "memory. Finished runs are in the results file; run the same command again to continue (with fewer "
+                "--workers if memory is short)."
             )
 
 
 def _work(todo: Any, messages: Any) -> None:
-    """A worker's life: takes curves until there are none, and ends with the process that started it."""
+    """Run jobs until there are none left; exit with the parent process."""
+    import multiprocessing
+    import threading
     import traceback
+    from multiprocessing.connection import wait
 
     import torch
 
-    _end_with_parent()
+    def exit_with_parent() -> None:
+        wait([multiprocessing.parent_process().sentinel])
+        os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    while (job := todo.get()) is not None:
-        place, curve = job
+    while (item := todo.get()) is not None:
+        job, curve = item
+        shares = [0.0]
+
+        def tick(share: float, job: int = job, shares: list[float] = shares) -> None:
+            shares[0] = share
+            messages.put(Progress(job, share, []))
+
         try:
-            shares = [0.0]
-
-            def tick(share: float, place: int = place, shares: list[float] = shares) -> None:
-                shares[0] = share
-                messages.put(Progress(place, share, []))
-
             for rows in run_curve(curve, tick):
-                messages.put(Progress(place, shares[0], rows))
-            messages.put(Progress(place, 1.0, []))
+                messages.put(Progress(job, shares[0], rows))
+            messages.put(Progress(job, 1.0, []))
         except Exception as error:
-            messages.put(_Failure(curve, _sendable(error), traceback.format_exc()))
+            # The other process may not be able to unpickle the error itself.
+            types = (ValueError, OSError, ImportError, FloatingPointError)
+            plain = next((one for one in types if isinstance(error, one)), RuntimeError)(str(error))
+            messages.put(_Failure(curve, plain, traceback.format_exc()))
             return
     messages.put(None)
 
 
-def _sendable(error: Exception) -> Exception:
-    """An error of a kind that the other process can rebuild."""
-    kinds = (ValueError, OSError, ImportError, FloatingPointError)
-    kind = next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
-    return kind(str(error))
-
-
-def _end_with_parent() -> None:
-    import multiprocessing
-    import threading
-    from multiprocessing.connection import wait
-
-    def watch() -> None:
-        wait([multiprocessing.parent_process().sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def run_on_ray(curves: Sequence[Curve], address: str) -> Iterator[Progress]:
-    """
-    Runs each curve as a task of one core; Ray schedules them and runs them again where a machine is lost.
-
-    Args:
-        curves (`Sequence[Curve]`): What to run. Their `data_root`, if any, has to be there on every machine.
-        address (`str`): A cluster's address, `"auto"` or `"local"`.
-    """
+    """Run each job as a Ray task with one core. Ray schedules the tasks and repeats them if a machine is lost. The
+    `data_root` of a job, if any, must exist on every machine."""
     try:
         import ray
     except ImportError as error:
         raise ImportError("running on Ray needs the package: pip install 'glc_hf[ray]'") from error
     ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)
     try:
-        task = ray.remote(num_cpus=1)(_rows_of)
-        places = {task.remote(curve): place for place, curve in enumerate(curves)}
-        totals = [max(1, len(curve.methods) * len(curve.strengths)) for curve in curves]
+        task = ray.remote(num_cpus=1)(_ray_task)
+        jobs = {task.remote(curve): job for job, curve in enumerate(curves)}
         seen = [0] * len(curves)
-        while places:
-            ready, _ = ray.wait(list(places), num_returns=1, fetch_local=False)
+        while jobs:
+            ready, _ = ray.wait(list(jobs), num_returns=1, fetch_local=False)
             for stream in ready:
-                place = places[stream]
+                job = jobs[stream]
                 try:
                     rows: list[Row] = ray.get(next(stream))
                 except StopIteration:
-                    del places[stream]
-                    yield Progress(place, 1.0, [])
+                    del jobs[stream]
+                    yield Progress(job, 1.0, [])
                     continue
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from error
-                seen[place] += len(rows)
-                yield Progress(place, seen[place] / totals[place], rows)
+                seen[job] += len(rows)
+                yield Progress(job, seen[job] / curves[job].size, rows)
     finally:
         ray.shutdown()
 
 
-def _rows_of(curve: Curve) -> Iterator[list[Row]]:
+def _ray_task(curve: Curve) -> Iterator[list[Row]]:
     import torch
 
     torch.set_num_threads(1)

@@ -1,20 +1,20 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The paper's tables, made from a sweep's results, each figure beside the paper's."""
+"""The paper's tables from the results of a sweep, with the paper's figure beside each value."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import io
-import statistics
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
 from glc_hf.experiments.curves import (
     PAPER_METHODS,
     STRENGTHS,
     WEAK,
-    Curve,
+    ErrorCurve,
     Runs,
     Setting,
     area_under_error_curve,
@@ -26,66 +26,46 @@ from glc_hf.experiments.curves import (
 )
 
 
+# Strengths of a complete curve; `(None,)` for labels of a weak classifier.
+Points = tuple[float | None, ...]
+
+
 @dataclasses.dataclass
 class Entry:
-    """
-    One figure.
+    """One value of a table, in percent."""
 
-    Attributes:
-        value (`float` or `None`): In percent, the mean over seeds; `None` where no seed's curve is complete.
-        spread (`float` or `None`): The standard deviation over seeds, where there are two or more. Of a mean over
-            rows, that of each seed's own mean, where all rows have the same seeds.
-        paper (`float` or `None`): The paper's figure.
-        run (`bool`): Whether the method was run at all in this table.
-        seeds (`dict[int, float]`): The figure of each seed that is complete.
-        cells (`dict[int, int]`): How many cells each seed has.
-        expected (`int`): How many cells a complete seed has.
-    """
-
-    value: float | None = None
+    value: float | None = None  # mean over seeds; `None` if no seed is complete
+    # Standard deviation over two or more seeds; for a mean over rows of the means of each seed, if all rows have them.
     spread: float | None = None
-    paper: float | None = None
-    run: bool = True
-    seeds: dict[int, float] = dataclasses.field(default_factory=dict)
-    cells: dict[int, int] = dataclasses.field(default_factory=dict)
-    expected: int = 1
+    paper: float | None = None  # the paper's figure
+    run: bool = True  # whether this table has any run of the method
+    seeds: dict[int, float] = dataclasses.field(default_factory=dict)  # the value of each complete seed
+    counts: dict[int, int] = dataclasses.field(default_factory=dict)  # number of runs of each seed
+    expected: int = 1  # number of runs of a complete seed
 
     @property
-    def lack(self) -> str | None:
+    def missing(self) -> str | None:
         """What is missing, or `None`."""
-        short = {seed: cells for seed, cells in self.cells.items() if cells < self.expected}
-        if not self.run or (self.cells and not short):
+        short = {seed: count for seed, count in self.counts.items() if count < self.expected}
+        if not self.run or (self.counts and not short):
             return None
-        counts = ", ".join(f"seed {seed}: {cells}" for seed, cells in short.items()) or "0"
-        left = "" if self.value is None else ", left out of the mean"
-        return f"{counts} of {self.expected} cells{left}"
+        counts = ", ".join(f"seed {seed}: {count}" for seed, count in short.items()) or "0"
+        return f"{counts} of {self.expected} runs{'' if self.value is None else ', left out of the mean'}"
 
 
 @dataclasses.dataclass
 class Table:
-    """
-    A table of one preset and one measure.
-
-    Attributes:
-        preset (`str`): Whose runs these are.
-        reduced (`str` or `None`): What was made smaller than in the paper.
-        metric (`str`): `area` under the error curve, or `error`; both in percent.
-        methods (`list[str]`): The columns.
-        rows (`list[tuple[Setting, list[Entry]]]`): Noise and fraction, and a figure for each method.
-        mean (`list[Entry]`): Over `mean_rows`.
-        mean_rows (`list[Setting]`): Those in which every method of the paper that was run is complete, and of these
-            those that the paper has too, if there are any.
-        notes (`list[str]`): What a reader has to know.
-    """
+    """A table of one preset and one metric."""
 
     preset: str
-    reduced: str | None
-    metric: str
-    methods: list[str]
-    rows: list[tuple[Setting, list[Entry]]]
-    mean: list[Entry]
+    reduced: str | None  # what was made smaller than in the paper
+    metric: str  # `area` under the error curve, or `error`
+    methods: list[str]  # the columns
+    rows: list[tuple[Setting, list[Entry]]]  # one entry per method
+    mean: list[Entry]  # over `mean_rows`
+    # Rows in which every method of the paper that was run is complete; of these only the paper's, if there are any.
     mean_rows: list[Setting]
-    notes: list[str]
+    notes: list[str]  # printed below the table
 
 
 def make_tables(
@@ -95,17 +75,17 @@ def make_tables(
     known_methods: Collection[str] | None = None,
 ) -> list[Table]:
     """
-    The tables of a results file: for each preset one of areas under the error curve and, where there are labels of a
+    Make the tables of a results file: for each preset one of areas under the error curve and, if there are labels of a
     weak classifier, one of errors.
 
     Args:
         path (`str` or `Path`): The results file of a sweep.
-        preset (`str`, *optional*): Only the tables of this preset.
-        strengths (`Sequence[float]`, *optional*): Where a complete curve has its points; by default the paper's
-            eleven, 0, 0.1, …, 1.
-        known_methods (`Collection[str]`, *optional*): Any other method's name in the file is an error.
+        preset (`str`, *optional*): Make only the tables of this preset.
+        strengths (`Sequence[float]`, *optional*): Strengths of a complete curve, by default the paper's eleven,
+            0, 0.1, …, 1.
+        known_methods (`Collection[str]`, *optional*): Raise for any other method name in the file.
     """
-    area_under_error_curve([0.0] * len(strengths), strengths)  # says what is wrong with them
+    area_under_error_curve([0.0] * len(strengths), strengths)  # raises for bad strengths
     points = tuple(sorted(round(strength, 6) for strength in strengths))
     tables = []
     for runs in read_runs(path, preset, known_methods):
@@ -118,191 +98,131 @@ def make_tables(
     return tables
 
 
-def _table(runs: Runs, settings: list[Setting], metric: str, points: tuple[float | None, ...]) -> Table:
+def _table(runs: Runs, settings: list[Setting], metric: str, points: Points) -> Table:
+    def paper(setting: Setting, method: str) -> float | None:
+        return paper_value(runs.preset, setting.noise, setting.trusted, method)
+
     run = [name for name in runs.methods if any(runs.curves(setting, name) for setting in settings)]
-    in_paper = [name for name in PAPER_METHODS if any(_paper(runs, setting, name) is not None for setting in settings)]
+    in_paper = [name for name in PAPER_METHODS if any(paper(setting, name) is not None for setting in settings)]
     methods = sorted({*run, *in_paper}, key=method_order)
-    rows = []
-    for setting in settings:
-        entries = []
-        for method in methods:
-            entry = _entry(runs.curves(setting, method), points)
-            entry.run = method in run
-            entry.paper = _paper(runs, setting, method)
-            entries.append(entry)
-        rows.append((setting, entries))
-    mean_rows = _rows_for_the_mean(rows, methods, run)
-    mean = [
-        _mean(column) for column in zip(*(entries for setting, entries in rows if setting in mean_rows), strict=True)
+    rows = [
+        (setting, [_entry(runs.curves(setting, name), points, paper(setting, name), name in run) for name in methods])
+        for setting in settings
     ]
-    if not mean:
-        mean = [Entry(run=method in run) for method in methods]
+    # Methods outside the paper's tables don't decide which rows are complete: they are often run for a few rows only.
+    deciding = [methods.index(name) for name in run if name in PAPER_METHODS] or [methods.index(name) for name in run]
+    complete = [(setting, row) for setting, row in rows if all(row[column].value is not None for column in deciding)]
+    complete = [(s, row) for s, row in complete if any(entry.paper is not None for entry in row)] or complete
+    columns = zip(*(row for _, row in complete), strict=True)
+    mean = [_mean(column) for column in columns] or [Entry(run=name in run) for name in methods]
+    mean_rows = [setting for setting, _ in complete]
     table = Table(runs.preset, runs.reduced, metric, methods, rows, mean, mean_rows, [])
     table.notes = _notes(table, runs, points)
     return table
 
 
-def _paper(runs: Runs, setting: Setting, method: str) -> float | None:
-    return paper_value(runs.preset, setting.noise, setting.trusted, method)
-
-
-def _entry(curves: dict[int, Curve], points: tuple[float | None, ...]) -> Entry:
-    cells, seeds = {}, {}
+def _entry(curves: dict[int, ErrorCurve], points: Points, paper: float | None, run: bool) -> Entry:
+    counts, seeds = {}, {}
     for seed, curve in curves.items():
-        if None in curve:  # flat: one cell stands for all
-            cells[seed] = len(points)
+        flat = None in curve  # one run counts for all strengths
+        counts[seed] = len(points) if flat else sum(point in curve for point in points)
+        if flat:
             seeds[seed] = curve[None]
-            continue
-        cells[seed] = sum(point in curve for point in points)
-        if cells[seed] == len(points):
+        elif counts[seed] == len(points):
             seeds[seed] = area_under_error_curve([curve[point] for point in points], points)
     values = list(seeds.values())
-    return Entry(_mean_of(values), _spread_of(values), seeds=seeds, cells=cells, expected=len(points))
+    return Entry(_mean_of(values), _spread_of(values), paper, run, seeds, counts, len(points))
 
 
-def _rows_for_the_mean(rows: list[tuple[Setting, list[Entry]]], methods: list[str], run: list[str]) -> list[Setting]:
-    """Methods that the paper's tables don't have do not decide, so that one of them, run here and there, does no harm
-    to the mean of the others."""
-    deciding = [name for name in run if name in PAPER_METHODS] or run
-    places = [methods.index(name) for name in deciding]
-    complete = [(setting, row) for setting, row in rows if all(row[place].value is not None for place in places)]
-    in_paper = [setting for setting, row in complete if any(entry.paper is not None for entry in row)]
-    return in_paper or [setting for setting, _ in complete]
-
-
-def _mean(column: Iterable[Entry]) -> Entry:
-    """Of a method's figures and of the paper's, over the same rows."""
-    column = list(column)
-    values = [entry.value for entry in column]
-    papers = [entry.paper for entry in column]
+def _mean(column: Sequence[Entry]) -> Entry:
+    """Mean of a method's values and of the paper's figures over the same rows."""
+    values, papers = [entry.value for entry in column], [entry.paper for entry in column]
     seeds = {}
     if all(entry.seeds.keys() == column[0].seeds.keys() for entry in column):
-        seeds = {seed: statistics.fmean(entry.seeds[seed] for entry in column) for seed in column[0].seeds}
-    return Entry(
-        value=None if None in values else _mean_of(values),
-        spread=_spread_of(list(seeds.values())),
-        seeds=seeds,
-        paper=None if None in papers else _mean_of(papers),
-        run=column[0].run,
-    )
+        seeds = {seed: fmean(entry.seeds[seed] for entry in column) for seed in column[0].seeds}
+    return Entry(_mean_of(values), _spread_of(list(seeds.values())), _mean_of(papers), column[0].run, seeds)
 
 
-def _mean_of(values: list[float]) -> float | None:
-    return statistics.fmean(values) if values else None
+def _mean_of(values: list[float | None]) -> float | None:
+    return fmean(values) if values and None not in values else None
 
 
 def _spread_of(values: list[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
+    return stdev(values) if len(values) > 1 else None
 
 
-def _notes(table: Table, runs: Runs, points: tuple[float | None, ...]) -> list[str]:
+def _notes(table: Table, runs: Runs, points: Points) -> list[str]:
     notes = []
     if table.reduced is not None:
         notes.append(f"Reduced runs, not the paper's settings: {table.reduced}.")
-    entries = [entry for _, entries in table.rows for entry in entries]
-    if any(entry.paper is not None for entry in entries):
+    in_paper = [setting for setting, row in table.rows if any(entry.paper is not None for entry in row)]
+    if in_paper:
         notes.append("In brackets: the figure of the paper.")
-        changed = {
-            setting.trusted: printed_percents(table.preset)[setting.trusted]
-            for setting, row in table.rows
-            if any(entry.paper is not None for entry in row)
-            and round(printed_percents(table.preset)[setting.trusted] / 100, 6) != setting.trusted
-        }
+        printed = printed_percents(table.preset)
+        fractions = dict.fromkeys(setting.trusted for setting in in_paper)
+        changed = [fraction for fraction in fractions if round(printed[fraction] / 100, 6) != fraction]
         if changed:
-            pairs = ", ".join(f"{100 * run:g} (printed as {printed:g})" for run, printed in changed.items())
+            pairs = ", ".join(f"{100 * fraction:g} (printed as {printed[fraction]:g})" for fraction in changed)
             notes.append(f"Percent trusted is what was run; the paper's table prints other figures: {pairs}.")
     elif table.preset not in paper_presets():
         notes.append(f"The paper has no figures for {table.preset}; it has them for {', '.join(paper_presets())}.")
     else:
         notes.append("The paper has no figures for these rows.")
-    seeds = {len(entry.cells) for entry in entries if entry.spread is not None}
+    seeds = [len(entry.counts) for _, row in table.rows for entry in row if entry.spread is not None]
     if seeds:
         notes.append(f"± is the standard deviation over seeds (up to {max(seeds)}).")
-    if None not in points and points != STRENGTHS:
-        notes.append(f"Areas over strengths {', '.join(f'{point:g}' for point in points)}, not the paper's eleven.")
-    unused = _unused_strengths(table, runs, points)
-    if unused:
-        notes.append(f"Cells at strengths {', '.join(f'{strength:g}' for strength in unused)} are there but not used.")
+    available: set[float] = set()
+    if None not in points:
+        for setting, _ in table.rows:
+            for method in table.methods:
+                available.update(*runs.curves(setting, method).values())
+        available -= {None}
+        if points != STRENGTHS:
+            notes.append(f"Areas over strengths {_listed(points)}, not the paper's eleven.")
+        unused = sorted(available - set(points))
+        if unused:
+            notes.append(f"Runs at strengths {_listed(unused)} are not used.")
     if not table.mean_rows:
         notes.append("No mean: no row is complete.")
-        found = sorted(_strengths(table, runs))
-        if None not in points and len(found) > 1 and set(found) != set(points):
-            notes.append(
-                f"For areas over the strengths that are there: --strengths {' '.join(f'{s:g}' for s in found)}."
-            )
+        if len(available) > 1 and available != set(points):
+            notes.append(f"For areas over the available strengths: --strengths {_listed(sorted(available), ' ')}.")
     elif len(table.mean_rows) < len(table.rows):
         rows = ", ".join(f"{setting.noise or 'any'} {100 * setting.trusted:g}" for setting in table.mean_rows)
-        notes.append(f"The mean is over the rows that are complete, and in the paper if any is: {rows}.")
+        notes.append(f"The mean is over the complete rows, and of these over the paper's if there are any: {rows}.")
     return notes
 
 
-def _unused_strengths(table: Table, runs: Runs, points: tuple[float | None, ...]) -> list[float]:
-    if None in points:
-        return []
-    return sorted(_strengths(table, runs) - set(points))
-
-
-def _strengths(table: Table, runs: Runs) -> set[float]:
-    found = {
-        strength
-        for setting, _ in table.rows
-        for method in table.methods
-        for curve in runs.curves(setting, method).values()
-        for strength in curve
-    }
-    return found - {None}
-
-
-_MEASURES = {"area": "area under the error curve, percent", "error": "labels of a weak classifier, percent error"}
-_CSV_FIELDS = (
-    "preset",
-    "reduced",
-    "metric",
-    "noise",
-    "trusted",
-    "method",
-    "value",
-    "spread",
-    "seeds",
-    "complete_seeds",
-    "paper",
-)
+def _listed(strengths: Sequence[float], separator: str = ", ") -> str:
+    return separator.join(f"{strength:g}" for strength in strengths)
 
 
 def to_markdown(tables: list[Table]) -> str:
-    """Tables under headings, notes below each."""
+    """Markdown tables under headings, with the notes below each."""
     parts = []
     for table in tables:
         header, body, notes = _texts(table, best="**{}**")
-        lines = [f"### {_title(table)}", "", _markdown_row(header)]
-        lines.append(_markdown_row(["---", "---:", *("---:" for _ in table.methods)]))
-        lines += [_markdown_row(row) for row in body]
-        parts.append("\n".join([*lines, "", *(f"- {note}" for note in notes)]))
+        lines = [header, ["---", "---:", *("---:" for _ in table.methods)], *body]
+        drawn = ["| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines]
+        parts.append("\n".join([f"### {_title(table)}", "", *drawn, "", *(f"- {note}" for note in notes)]))
     return "\n\n".join(parts) + "\n"
 
 
 def to_terminal(tables: list[Table], width: int | None = None) -> str:
-    """
-    Tables drawn with lines.
-
-    Args:
-        tables (`list[Table]`): Of `make_tables`.
-        width (`int`, *optional*): Columns of the terminal. Left out: as wide as the tables are.
-    """
+    """Tables drawn with lines, for a terminal of this width; by default as wide as the tables."""
     from rich import box
     from rich.console import Console
     from rich.table import Table as Drawn
 
     output = io.StringIO()
     console = Console(file=output, width=width or 400, highlight=False, markup=False, emoji=False)
-    for place, table in enumerate(tables):
+    for number, table in enumerate(tables):
         header, body, notes = _texts(table, best="{}")
         drawn = Drawn(box=box.SIMPLE_HEAD)
-        for number, name in enumerate(header):
-            drawn.add_column(name, justify="left" if number == 0 else "right")
-        for number, row in enumerate(body):
-            drawn.add_row(*row, end_section=number == len(body) - 2)
-        if place:
+        for column, name in enumerate(header):
+            drawn.add_column(name, justify="left" if column == 0 else "right")
+        for row, texts in enumerate(body):
+            drawn.add_row(*texts, end_section=row == len(body) - 2)
+        if number:
             console.print()
         console.print(_title(table), soft_wrap=True)
         console.print(drawn)
@@ -311,49 +231,37 @@ def to_terminal(tables: list[Table], width: int | None = None) -> str:
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
 
 
+_CSV_FIELDS = (
+    "preset", "reduced", "metric", "noise", "trusted", "method", "value", "spread", "seeds", "complete_seeds", "paper",
+)  # fmt: skip
+
+
 def to_csv(tables: list[Table]) -> str:
-    """One line a figure; the means have the noise `mean` and no fraction. Figures are not rounded."""
+    """One line per value, not rounded; means have the noise `mean` and no fraction."""
     output = io.StringIO()
-    writer = csv.DictWriter(output, _CSV_FIELDS, lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(_CSV_FIELDS)
     for table in tables:
         rows = [(setting.noise or "any", setting.trusted, entries) for setting, entries in table.rows]
         for noise, trusted, entries in [*rows, ("mean", None, table.mean)]:
             for method, entry in zip(table.methods, entries, strict=True):
-                complete = sum(cells >= entry.expected for cells in entry.cells.values())
-                is_mean = trusted is None  # over rows: cells are counted in these
-                writer.writerow(
-                    {
-                        "preset": table.preset,
-                        "reduced": table.reduced,
-                        "metric": table.metric,
-                        "noise": noise,
-                        "trusted": trusted,
-                        "method": method,
-                        "value": entry.value,
-                        "spread": entry.spread,
-                        "seeds": None if is_mean else len(entry.cells),
-                        "complete_seeds": None if is_mean else complete,
-                        "paper": entry.paper,
-                    }
-                )
+                complete = sum(count >= entry.expected for count in entry.counts.values())
+                seeds = (None, None) if trusted is None else (len(entry.counts), complete)
+                names = (table.preset, table.reduced, table.metric, noise, trusted, method)
+                writer.writerow((*names, entry.value, entry.spread, *seeds, entry.paper))
     return output.getvalue()
 
 
-FORMATS: dict[str, Callable[[list[Table]], str]] = {
-    "markdown": to_markdown,
-    "csv": to_csv,
-    "terminal": to_terminal,
-}
+FORMATS: dict[str, Callable[[list[Table]], str]] = {"markdown": to_markdown, "csv": to_csv, "terminal": to_terminal}
 
 
 def _title(table: Table) -> str:
-    reduced = " (reduced)" if table.reduced is not None else ""
-    return f"{table.preset}{reduced}: {_MEASURES[table.metric]}"
+    metrics = {"area": "area under the error curve, percent", "error": "labels of a weak classifier, percent error"}
+    return f"{table.preset}{'' if table.reduced is None else ' (reduced)'}: {metrics[table.metric]}"
 
 
 def _texts(table: Table, best: str) -> tuple[list[str], list[list[str]], list[str]]:
-    """Header, rows with the mean last, and notes with the footnotes last. `best` is put around the lowest mean."""
+    """Header, rows with the mean last, and notes with the footnotes last. `best` formats the lowest mean."""
     header = ["noise", "% trusted", *(method.replace("_", " ") for method in table.methods)]
     footnotes: dict[str, int] = {}
     body = [
@@ -362,17 +270,14 @@ def _texts(table: Table, best: str) -> tuple[list[str], list[list[str]], list[st
     ]
     values = [entry.value for entry in table.mean if entry.value is not None]
     lowest = min(values) if len(values) > 1 else None
-    means = [
-        best.format(entry_text(entry)) if lowest is not None and entry.value == lowest else entry_text(entry)
-        for entry in table.mean
-    ]
+    means = [(best if lowest is not None and e.value == lowest else "{}").format(entry_text(e)) for e in table.mean]
     body.append(["mean", "", *means])
     return header, body, [*table.notes, *(f"[{number}] {text}" for text, number in footnotes.items())]
 
 
 def entry_text(entry: Entry, footnotes: dict[str, int] | None = None) -> str:
-    """A figure such as `4.3 ± 0.2 (3.4)`, the paper's in brackets. What is missing goes to the footnotes if given;
-    equal ones share a number."""
+    """Format an entry like `4.3 ± 0.2 (3.4)`, with the paper's figure in brackets. What is missing is added to the
+    footnotes, if given; equal footnotes share a number."""
     parts = []
     if entry.value is not None:
         parts.append(f"{entry.value:.1f}")
@@ -380,12 +285,8 @@ def entry_text(entry: Entry, footnotes: dict[str, int] | None = None) -> str:
             parts.append(f"± {entry.spread:.1f}")
     elif entry.run:
         parts.append("–")
-    if parts and footnotes is not None and entry.lack is not None:
-        parts[-1] += f" [{footnotes.setdefault(entry.lack, len(footnotes) + 1)}]"
+    if parts and footnotes is not None and entry.missing is not None:
+        parts[-1] += f" [{footnotes.setdefault(entry.missing, len(footnotes) + 1)}]"
     if entry.paper is not None:
         parts.append(f"({entry.paper:.1f})")
     return " ".join(parts)
-
-
-def _markdown_row(cells: list[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""`glc-hf table` and `glc-hf plot`, from the command line."""
+"""The commands `glc-hf table` and `glc-hf plot`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glc_hf.experiments.results import append_results
-from tests.experiments.made_up import cell, curve
+from tests.experiments.made_up import curve, result
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_table_is_printed_for_every_preset(glc_hf, results: Path) -> None:
     assert "sst: area" in outcome.out
 
 
-def test_table_takes_preset_and_format(glc_hf, results: Path) -> None:
+def test_table_has_options_for_preset_and_format(glc_hf, results: Path) -> None:
     outcome = glc_hf("table", results, "--preset", "sst", "--format", "markdown")
     assert outcome.out.startswith("### sst: area")
     assert "mnist" not in outcome.out
@@ -36,7 +36,7 @@ def test_table_takes_preset_and_format(glc_hf, results: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "start"), [("t.md", "### mnist"), ("t.csv", "preset,"), ("t.txt", "mnist: area")])
-def test_table_is_written_in_the_format_that_the_ending_says(glc_hf, results: Path, name: str, start: str) -> None:
+def test_table_format_follows_the_suffix(glc_hf, results: Path, name: str, start: str) -> None:
     output = results.parent / "new" / name
     outcome = glc_hf("table", results, "--output", output)
     assert (outcome.code, outcome.out) == (0, "")
@@ -44,12 +44,12 @@ def test_table_is_written_in_the_format_that_the_ending_says(glc_hf, results: Pa
     assert output.read_text(encoding="utf-8").startswith(start)
 
 
-def test_table_takes_other_strengths(glc_hf, results: Path) -> None:
+def test_table_has_an_option_for_strengths(glc_hf, results: Path) -> None:
     outcome = glc_hf("table", results, "--preset", "sst", "--strengths", "0", "0.5", "1")
     assert "Areas over strengths 0, 0.5, 1, not the paper's eleven." in outcome.out
 
 
-def test_torn_last_line_is_a_warning_in_one_line(glc_hf, results: Path, recwarn) -> None:
+def test_torn_last_line_gives_a_one_line_warning(glc_hf, results: Path, recwarn) -> None:
     with results.open("ab") as file:
         file.write(b'{"pre')
     outcome = glc_hf("table", results)
@@ -59,7 +59,7 @@ def test_torn_last_line_is_a_warning_in_one_line(glc_hf, results: Path, recwarn)
 
 
 @pytest.mark.parametrize("command", [["table"], ["plot", "--output", "pictures"]], ids=lambda words: words[0])
-def test_bad_results_are_one_line_that_names_the_fix(glc_hf, results: Path, command: list[str]) -> None:
+def test_bad_results_give_a_one_line_error_with_the_fix(glc_hf, results: Path, command: list[str]) -> None:
     name, *options = command
     options = [str(results.parent / word) if word == "pictures" else word for word in options]
 
@@ -72,16 +72,16 @@ def test_bad_results_are_one_line_that_names_the_fix(glc_hf, results: Path, comm
     assert "no results of preset 'mnits'; it has mnist, sst." in complaint(results, "--preset", "mnits")
     (results.parent / "empty.jsonl").touch()
     assert "has no results yet: run `glc-hf sweep` first" in complaint(results.parent / "empty.jsonl")
-    append_results(results, [cell(method="glcc")])
+    append_results(results, [result(method="glcc")])
     assert "line 23: unknown method 'glcc'; did you mean glc?" in complaint(results)
     results.write_text("broken\n" + results.read_text())
     assert "line 1: not JSON" in complaint(results)
     assert not (results.parent / "pictures").exists()
 
 
-def test_plot_writes_curves_and_matrices_and_says_where(glc_hf, results: Path) -> None:
+def test_plot_writes_curves_and_matrices_and_prints_their_paths(glc_hf, results: Path) -> None:
     for method in ("glc", "confusion_matrix", "forward"):
-        row = cell(method=method, noise="uniform", matrix=np.eye(2), true_matrix=np.eye(2))
+        row = result(method=method, noise="uniform", matrix=np.eye(2), true_matrix=np.eye(2))
         append_results(results, [row, {**row, "seed": 1}])
     output = results.parent / "pictures"
     outcome = glc_hf("plot", results, "--output", output, "--preset", "mnist", "--matrices", "seed=1")
@@ -92,14 +92,14 @@ def test_plot_writes_curves_and_matrices_and_says_where(glc_hf, results: Path) -
     assert sorted(path.name for path in output.iterdir()) == sorted(names)
 
 
-def test_plot_says_what_matrices_takes(glc_hf, results: Path) -> None:
+def test_bad_matrices_option_is_named(glc_hf, results: Path) -> None:
     outcome = glc_hf("plot", results, "--output", results.parent / "pictures", "--matrices", "seed")
     assert outcome.code == 2
-    assert "--matrices takes words such as noise=flip strength=0.6, not 'seed'" in outcome.complaint
+    assert "--matrices takes values like noise=flip strength=0.6, not 'seed'" in outcome.complaint
 
 
-def test_plot_of_weak_labels_alone_says_why_there_is_no_picture(glc_hf, tmp_path: Path) -> None:
-    append_results(tmp_path / "results.jsonl", [cell(noise="weak", strength=None)])
+def test_plot_of_weak_labels_alone_explains_why_there_is_no_plot(glc_hf, tmp_path: Path) -> None:
+    append_results(tmp_path / "results.jsonl", [result(noise="weak", strength=None)])
     outcome = glc_hf("plot", tmp_path / "results.jsonl", "--output", tmp_path / "pictures")
     assert outcome.code == 0
     assert "no error curves: labels of a weak classifier have no strengths" in outcome.out

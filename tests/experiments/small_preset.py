@@ -1,9 +1,9 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Presets on made-up rows: the networks that can be stacked, at a size for tests."""
+"""Small presets on made-up rows, for the networks that can be stacked."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,13 +16,12 @@ CLASSES = 3
 
 
 class SmallPreset(Preset):
-    """What the small presets share: 120 rows to train on, 60 to test, few steps."""
+    """Base of the small presets: 120 rows to train on, 60 to test, few steps."""
 
     dataset = "made/up"
     num_labels = CLASSES
     inputs = ()
     trusted = (0.2,)
-    paper_percent: ClassVar[dict[float, float]] = {}
     stacks = True
     num_train_epochs = 2
     batch_size = 16
@@ -30,14 +29,14 @@ class SmallPreset(Preset):
     weight_decay = 1e-3
 
     def prepare(self, data_root: str | None = None, limit: int | None = None) -> PreparedData:
-        """Rows whose inputs tell their class, but not always."""
+        """Rows whose inputs mostly determine their class."""
         names = [f"class {label}" for label in range(CLASSES)]
         sets = [Dataset.from_dict(self.rows(np.random.default_rng(seed), n)) for seed, n in ((0, 120), (1, 60))]
         train, test = (one.with_format("torch") for one in sets)
-        return PreparedData(train, test, names, label_column=self.prepared_label_column)
+        return PreparedData(train, test, names)
 
     def rows_of(self, data_root: str | None = None, limit: int | None = None) -> tuple[None, None, None]:
-        """Nothing is stored, and nothing left out."""
+        """Nothing is stored or left out."""
         return None, None, None
 
     def rows(self, rng: np.random.Generator, number: int) -> dict[str, Any]:
@@ -49,7 +48,7 @@ class SmallPreset(Preset):
         return {**super().settings(), "trusted_min_updates": 12, "per_device_eval_batch_size": 50}
 
     def decays(self, parameter_name: str) -> bool:
-        """Not the output layer, so that there are two groups."""
+        """All but the output layer, for two parameter groups."""
         return not parameter_name.startswith("classifier.")
 
 
@@ -59,7 +58,7 @@ class SmallImages(SmallPreset):
     name = "small_images"
 
     def rows(self, rng: np.random.Generator, number: int) -> dict[str, Any]:
-        """Pictures of 4×4 pixels, brighter in their class's row."""
+        """Images of 4×4 pixels, brighter in the row of their class."""
         labels = rng.integers(CLASSES, size=number)
         pixels = rng.random((number, 1, 4, 4)).astype(np.float32)
         pixels[np.arange(number), 0, labels] += 0.5
@@ -84,7 +83,7 @@ class SmallTexts(SmallPreset):
     divide_by: int | None = None
 
     def rows(self, rng: np.random.Generator, number: int) -> dict[str, Any]:
-        """Texts of none to five words, with a word of their class in most."""
+        """Texts of zero to five words, most with a word of their class."""
         labels = rng.integers(CLASSES, size=number)
         words, there = np.zeros((number, 6), dtype=np.int64), np.zeros((number, 6), dtype=np.int64)
         for row, label in enumerate(labels):
@@ -109,7 +108,7 @@ class SmallTexts(SmallPreset):
 
 
 class SmallTextsLate(SmallTexts):
-    """The same with the penalty on the output layer alone, as SST has it: word vectors wait until they are read."""
+    """With the penalty on the output layer alone, as for SST: word vectors are updated by `LateAdam`."""
 
     name = "small_texts_late"
     divide_by = 6
@@ -120,13 +119,13 @@ class SmallTextsLate(SmallTexts):
 
 
 class SmallWindows(SmallPreset):
-    """The window tagger, one window a row."""
+    """The window tagger, one window per row."""
 
     name = "small_windows"
     prepared_label_column = "labels"
 
     def rows(self, rng: np.random.Generator, number: int) -> dict[str, Any]:
-        """Three words; the middle one tells the tag. Some have no neighbour on the left."""
+        """Three words; the middle one determines the tag. Some have no neighbor on the left."""
         labels = rng.integers(CLASSES, size=number)
         words = rng.integers(1, 12, size=(number, 3))
         words[:, 1] = 1 + 3 * labels + rng.integers(3, size=number)

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The measures by hand, as classes and as modules that `evaluate.load` finds with no Hub."""
+"""The metrics, as functions, as classes and as modules that `evaluate.load` loads without the Hub."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_area_of_a_straight_line_is_the_mean_of_its_ends() -> None:
     assert area_under_error_curve([7.0] * 11) == pytest.approx(7.0)
 
 
-def test_area_by_hand_over_uneven_strengths_in_any_order() -> None:
+def test_area_over_uneven_strengths_in_any_order() -> None:
     # 0.2 · (10 + 20)/2 + 0.8 · (20 + 60)/2 = 3 + 32
     assert area_under_error_curve([60, 10, 20], [1.0, 0.0, 0.2]) == pytest.approx(35.0)
     # A range that is not 0 to 1: 0.5 · 30
@@ -54,18 +54,18 @@ def test_area_equals_numpys_trapezoid() -> None:
     [
         ([1.0] * 10, STRENGTHS, "10 errors for 11 strengths"),
         ([1.0], [0.5], "two strengths or more"),
-        ([1.0, 2.0, 3.0], [0.0, 0.5, 0.5], "strength 0.5 is there twice"),
+        ([1.0, 2.0, 3.0], [0.0, 0.5, 0.5], "strength 0.5 appears twice"),
         ([1.0, float("nan")], [0.0, 1.0], "error 1 is nan"),
         ([1.0, 101.0], [0.0, 1.0], "error 1 is 101"),
         ([1.0, 2.0], [0.0, 1.5], "strength 1 is 1.5"),
     ],
 )
-def test_what_is_no_curve_has_no_area(errors: list[float], strengths: list[float], message: str) -> None:
+def test_area_of_a_bad_curve_raises(errors: list[float], strengths: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         area_under_error_curve(errors, strengths)
 
 
-def test_error_curve_area_takes_the_papers_strengths_or_others(tmp_path: Path) -> None:
+def test_error_curve_area_uses_the_papers_strengths_by_default(tmp_path: Path) -> None:
     metric = ErrorCurveArea(cache_dir=str(tmp_path))
     assert isinstance(metric, evaluate.Metric)
     assert metric.compute(errors=list(range(11))) == {"error_curve_area": pytest.approx(5.0)}
@@ -77,7 +77,7 @@ def test_error_curve_area_takes_the_papers_strengths_or_others(tmp_path: Path) -
         metric.compute(errors=[1, 2])
 
 
-def test_error_rate_counts_all_but_what_is_ignored(tmp_path: Path) -> None:
+def test_error_rate_skips_ignored_references(tmp_path: Path) -> None:
     metric = ErrorRate(cache_dir=str(tmp_path))
     result = metric.compute(predictions=np.array([0, 1, 2, 1, 9]), references=[0, 1, 1, 1, -100])
     assert result == {"accuracy": pytest.approx(0.75), "error": pytest.approx(25.0)}
@@ -85,7 +85,7 @@ def test_error_rate_counts_all_but_what_is_ignored(tmp_path: Path) -> None:
         metric.compute(predictions=[0, 1], references=[-100, -100])
 
 
-def test_error_rate_refuses_probabilities(tmp_path: Path) -> None:
+def test_error_rate_rejects_probabilities(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"prediction 1 is 0\.7; give classes"):
         ErrorRate(cache_dir=str(tmp_path)).compute(predictions=[0, 0.7], references=[0, 0])
 
@@ -100,13 +100,13 @@ def test_matrix_distance_is_the_mean_total_variation(tmp_path: Path) -> None:
     assert result == {"matrix_distance": pytest.approx(estimate.distance(true), abs=1e-12)}
 
 
-def test_matrix_distance_refuses_what_is_no_matrix(tmp_path: Path) -> None:
+def test_matrix_distance_rejects_rows_that_do_not_sum_to_one(tmp_path: Path) -> None:
     metric = MatrixDistance(cache_dir=str(tmp_path))
     with pytest.raises(ValueError, match="row 0 of the corruption matrix sums to 2"):
         metric.compute(predictions=[[1.0, 1.0], [0.0, 1.0]], references=[[1.0, 0.0], [0.0, 1.0]])
 
 
-def test_evaluate_loads_every_metric_by_its_path_with_no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluate_loads_every_metric_by_path_without_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_network(*_: Any) -> None:
         raise AssertionError("a connection was tried")
 
@@ -131,7 +131,7 @@ def test_evaluate_loads_every_metric_by_its_path_with_no_hub(tmp_path: Path, mon
     }
 
 
-def test_without_evaluate_the_error_says_what_to_install() -> None:
+def test_missing_evaluate_names_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_EVALUATE], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "pip install 'glc_hf[experiments]'" in done.stderr.splitlines()[-1]

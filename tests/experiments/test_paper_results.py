@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The figures of the paper, checked against the means that its own tables print."""
+"""The figures of the paper, checked against the means that its tables print."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PRINTED_MEANS = {
 
 
 @pytest.mark.parametrize(("dataset", "metric"), PRINTED_MEANS)
-def test_figures_have_the_means_that_the_paper_prints(dataset: str, metric: str) -> None:
+def test_figures_have_the_printed_means(dataset: str, metric: str) -> None:
     for method, mean in zip(PAPER_METHODS, PRINTED_MEANS[dataset, metric], strict=True):
         values = [r.value for r in paper_results() if (r.dataset, r.metric, r.method) == (dataset, metric, method)]
         # Figures and means are both rounded to one decimal.
         assert fmean(values) == pytest.approx(mean, abs=0.1), method
 
 
-def test_every_table_is_there_once() -> None:
+def test_every_table_is_complete() -> None:
     assert Counter(result.table for result in paper_results()) == {
         "vision": 21 * 7,
         "nlp": 18 * 7,
@@ -45,7 +45,7 @@ def test_every_table_is_there_once() -> None:
     assert set(keys.values()) == {1}
 
 
-def test_names_are_those_of_this_library() -> None:
+def test_names_are_names_of_this_library() -> None:
     assert {result.method for result in paper_results()} == {*PAPER_METHODS, "reweight"} <= set(available_methods())
     assert {result.noise for result in paper_results()} == {"uniform", "flip", "hierarchical", "weak"}
     assert paper_presets() == ["mnist", "cifar10", "cifar100", "sst", "imdb", "twitter", "svhn"]
@@ -59,7 +59,7 @@ def test_figures_are_found_by_the_fraction_that_was_run() -> None:
     assert paper_value("twitter", "flip", 0.01, "glc") == paper_value("twitter", "flip", 0.1 * 0.1, "glc") is not None
 
 
-def test_figures_are_found_by_the_printed_percent_where_that_was_run() -> None:
+def test_figures_are_found_by_the_printed_percent_if_that_was_run() -> None:
     values = {(r.dataset, r.noise, r.percent_printed): r.value for r in paper_results() if r.method == "glc"}
     for preset, dataset, percent in (("cifar10", "CIFAR-10", 5), ("imdb", "IMDB", 25), ("svhn", "SVHN", 0.1)):
         assert paper_value(preset, "flip", percent / 100, "glc") == values[dataset, "flip", percent]

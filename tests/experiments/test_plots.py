@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Pictures: the curves that are drawn, the matrices that are chosen, and the same bytes each time."""
+"""Plots: which curves and matrices are drawn, and that equal results give equal bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from glc_hf.experiments.curves import Setting, read_runs
 from glc_hf.experiments.plots import _STYLES, error_curves_figure, matrices_figure, plot_error_curves, plot_matrices
 from glc_hf.experiments.results import append_results
 from glc_hf.methods import available_methods
-from tests.experiments.made_up import cell, curve
+from tests.experiments.made_up import curve, result
 
 
 PNG = b"\x89PNG"
@@ -30,17 +30,17 @@ def results(tmp_path: Path) -> Path:
         for trusted in (0.01, 0.05):
             for seed in (0, 1):
                 append_results(path, curve(2, 10 + 20 * seed, noise=noise, trusted=trusted, seed=seed))
-    append_results(path, [cell(method="trusted_only", noise=None, strength=None, error=15.0)])
+    append_results(path, [result(method="trusted_only", noise=None, strength=None, error=15.0)])
     return path
 
 
 def with_matrices(path: Path, *methods: str, **fields: Any) -> None:
     for method in methods:
         extra = {"matrix": np.eye(3), "true_matrix": TRUE, "label_names": NAMES}
-        append_results(path, [cell(method=method, **{**extra, **fields})])
+        append_results(path, [result(method=method, **{**extra, **fields})])
 
 
-def test_curves_have_a_panel_for_each_noise_and_fraction(results: Path) -> None:
+def test_error_curves_have_one_panel_per_noise_and_fraction(results: Path) -> None:
     (runs,) = read_runs(results)
     figure = error_curves_figure(runs, runs.settings)
     titles = [axes.get_title() for axes in figure.axes]
@@ -63,7 +63,7 @@ def test_line_is_the_mean_of_seeds_and_the_band_their_range(results: Path) -> No
     assert {10.0, 30.0} <= {round(y, 6) for x, y in corners if x == 1.0}
 
 
-def test_curves_are_written_as_png_and_svg_with_the_same_bytes_each_time(results: Path, tmp_path: Path) -> None:
+def test_error_curves_are_written_as_png_and_svg_with_equal_bytes_each_time(results: Path, tmp_path: Path) -> None:
     first = plot_error_curves(results, tmp_path / "first")
     again = plot_error_curves(results, tmp_path / "again")
     assert [path.name for path in first] == ["error-curves-mnist.png", "error-curves-mnist.svg"]
@@ -72,7 +72,7 @@ def test_curves_are_written_as_png_and_svg_with_the_same_bytes_each_time(results
     assert "dc:date" not in first[1].read_text()
 
 
-def test_reduced_runs_have_a_picture_of_their_own_that_says_so(results: Path, tmp_path: Path) -> None:
+def test_reduced_runs_have_a_separate_plot_that_says_so(results: Path, tmp_path: Path) -> None:
     append_results(results, curve(0, 50, reduced="5 epochs"))
     append_results(results, curve(0, 50, reduced="6 epochs"))
     names = [path.name for path in plot_error_curves(results, tmp_path / "out") if path.suffix == ".png"]
@@ -81,19 +81,19 @@ def test_reduced_runs_have_a_picture_of_their_own_that_says_so(results: Path, tm
     assert error_curves_figure(reduced, reduced.settings).get_suptitle() == "mnist\nreduced runs: 5 epochs"
 
 
-def test_labels_of_a_weak_classifier_have_no_curve(tmp_path: Path) -> None:
-    append_results(tmp_path / "results.jsonl", [cell(noise="weak", strength=None)])
+def test_labels_of_a_weak_classifier_have_no_error_curve(tmp_path: Path) -> None:
+    append_results(tmp_path / "results.jsonl", [result(noise="weak", strength=None)])
     assert plot_error_curves(tmp_path / "results.jsonl", tmp_path / "out") == []
     assert not (tmp_path / "out").exists()
 
 
-def test_every_method_has_a_look_of_its_own() -> None:
+def test_every_method_has_its_own_style() -> None:
     assert set(available_methods()) <= set(_STYLES)
     assert len(set(_STYLES.values())) == len(_STYLES)
-    assert len({colour for colour, _, _ in _STYLES.values()}) == len(_STYLES)
+    assert len({color for color, _, _ in _STYLES.values()}) == len(_STYLES)
 
 
-def test_matrices_show_the_true_one_and_the_estimates_with_names_and_distances() -> None:
+def test_matrices_show_the_true_matrix_and_estimates_with_names_and_distances() -> None:
     true, estimate = CorruptionMatrix(TRUE, NAMES), CorruptionMatrix(np.eye(3), NAMES)
     figure = matrices_figure(true, {"glc": estimate, "confusion_matrix": estimate, "forward": true}, "title")
     panels = figure.axes[:4]
@@ -106,7 +106,7 @@ def test_matrices_show_the_true_one_and_the_estimates_with_names_and_distances()
     assert {image.get_clim() for panel in panels for image in panel.images} == {(0.0, 1.0)}
 
 
-def test_matrices_are_written_for_the_cell_that_was_chosen(tmp_path: Path) -> None:
+def test_matrices_are_written_for_the_selected_run(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     for strength in (0.4, 0.6):
         with_matrices(path, "glc", "confusion_matrix", "forward", strength=strength)
@@ -127,14 +127,16 @@ def test_missing_estimate_is_left_out_with_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("selection", "message"),
     [
-        ({}, r"several matrices to choose from; strength is 0\.4, 0\.6\. Choose one with strength=…"),
+        ({}, r"several matrices; strength is 0\.4, 0\.6\. Choose one with strength=…"),
         ({"strength": "0.5"}, r"no matrices with strength=0\.5 here; strength is 0\.4, 0\.6"),
         ({"strength": "high"}, "no matrices with strength=high"),
         ({"noise": "uniform"}, "no matrices with noise=uniform here; noise is flip"),
-        ({"method": "glc"}, "chosen by preset, noise, trusted, strength, seed, not by 'method'"),
+        ({"method": "glc"}, "selected by preset, noise, trusted, strength, seed, not by 'method'"),
     ],
 )
-def test_choice_that_is_no_choice_lists_what_there_is(tmp_path: Path, selection: dict[str, str], message: str) -> None:
+def test_ambiguous_or_unknown_selection_lists_the_choices(
+    tmp_path: Path, selection: dict[str, str], message: str
+) -> None:
     path = tmp_path / "results.jsonl"
     for strength in (0.4, 0.6):
         with_matrices(path, "glc", strength=strength)
@@ -142,14 +144,14 @@ def test_choice_that_is_no_choice_lists_what_there_is(tmp_path: Path, selection:
         plot_matrices(path, tmp_path, selection)
 
 
-def test_results_without_matrices_say_so(tmp_path: Path) -> None:
+def test_results_without_matrices_raise(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    append_results(path, [cell(), cell(method="forward", matrix=None)])
+    append_results(path, [result(), result(method="forward", matrix=None)])
     with pytest.raises(ValueError, match="has no matrices of glc, confusion_matrix, forward"):
         plot_matrices(path, tmp_path, {})
 
 
-def test_matrices_of_many_classes_may_be_rounded(tmp_path: Path) -> None:
+def test_rounded_matrices_of_many_classes_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     rounded = np.random.default_rng(0).dirichlet(np.ones(30), 30).round(4)
     assert np.abs(rounded.sum(axis=1) - 1).max() > 1e-4
@@ -157,7 +159,7 @@ def test_matrices_of_many_classes_may_be_rounded(tmp_path: Path) -> None:
     assert len(plot_matrices(path, tmp_path, {})) == 2
 
 
-def test_matrix_that_is_none_names_its_line(tmp_path: Path) -> None:
+def test_bad_matrix_names_its_line(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     with_matrices(path, "forward")
     with_matrices(path, "glc", matrix=[[0.5, 0.4], [0.0, 1.0]], label_names=None)

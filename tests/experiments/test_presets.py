@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The paper's settings: real data where it is there, and made-up data laid out as on the Hub."""
+"""Presets, on real data if it is available, and on made-up data laid out as on the Hub."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from PIL import Image as Picture
 
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, corrupt_labels, mark_trusted
+from glc_hf.experiments.curves import paper_presets, printed_percents
 from glc_hf.experiments.presets import available_presets, get_preset
 from glc_hf.experiments.presets.base import PreparedData, Preset
 from glc_hf.experiments.presets.clothing1m import LABEL_NAMES
@@ -45,37 +46,38 @@ def digits() -> ClassLabel:
     return ClassLabel(names=[str(digit) for digit in range(10)])
 
 
-def test_the_presets_are_known_by_name() -> None:
+def test_presets_are_found_by_name() -> None:
     assert available_presets() == NAMES
     for name in NAMES:
         assert get_preset(name).name == name
 
 
-def test_an_unknown_name_is_an_error_that_lists_the_others() -> None:
+def test_unknown_name_lists_the_presets() -> None:
     with pytest.raises(ValueError, match="unknown preset 'minst'; it is one of cifar10, .*mnist, "):
         get_preset("minst")
 
 
-def test_names_are_listed_without_torch() -> None:
+def test_package_is_imported_without_torch() -> None:
     script = "import sys, glc_hf, glc_hf.experiments.presets; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_settings_make_a_config_with_the_natural_share_of_trusted_rows(name: str, tmp_path: Path) -> None:
+def test_settings_give_a_config_with_the_natural_share_of_trusted_rows(name: str, tmp_path: Path) -> None:
     preset = get_preset(name)
     config = GLCConfig(output_dir=str(tmp_path), report_to="none", use_cpu=True, **preset.settings())
     assert config.learning_rate == preset.learning_rate
     assert config.trusted_share == (0.15 if name == "clothing1m" else 0.0)
     assert config.max_grad_norm == 0.0
-    assert set(preset.trusted) <= set(preset.paper_percent)
+    if name in paper_presets():
+        assert {*preset.trusted, *preset.trusted_with("weak")} <= set(printed_percents(name))
     optimizer_class, options = preset.optimizer()
     network = torch.nn.Linear(2, 2)
-    optimizer = optimizer_class(preset.parameter_groups(network), **options)
+    optimizer = optimizer_class(network.parameters(), **options)
     assert optimizer.param_groups[0]["lr"] == preset.learning_rate
 
 
-def test_clothing1m_goes_on_from_the_first_stage_with_its_first_layers_frozen() -> None:
+def test_clothing1m_continues_the_first_stage_with_its_first_layers_frozen() -> None:
     settings = get_preset("clothing1m").settings()
     assert settings["stage2_start"] == "continue"
     preset = get_preset("clothing1m", from_scratch=True)
@@ -91,7 +93,7 @@ def test_clothing1m_goes_on_from_the_first_stage_with_its_first_layers_frozen() 
     assert "freeze" not in get_preset("clothing1m", architecture="resnext50_32x4d").settings()
 
 
-def test_the_penalty_is_on_the_layers_that_the_paper_says() -> None:
+def test_weight_decay_is_on_the_layers_of_the_paper() -> None:
     sst, twitter, mnist = get_preset("sst"), get_preset("twitter"), get_preset("mnist")
     assert [sst.decays(name) for name in ("embeddings.weight", "classifier.weight", "classifier.bias")] == [
         False,
@@ -114,22 +116,22 @@ def check_model(preset: Preset, data: PreparedData) -> None:
 
 
 def check_tensors(preset: Preset, data: PreparedData) -> None:
-    """Whole tensors hold what the rows hold, and the model takes them."""
+    """Whole tensors have the values of the rows, and the model accepts them."""
     inputs, labels = preset.tensors(data.test)
     assert labels.shape == (len(data.test),)
     assert labels.dtype == torch.int64
     for name, values in inputs.items():
         assert torch.equal(values[3], data.test[3][name])
-    label = data.test[3][data.label_column]
+    label = data.test[3][preset.prepared_label_column]
     assert labels[3] == (label if label.dim() == 0 else label[1])
-    logits = preset.item_logits(preset.make_model(data, seed=0)(**inputs).logits)
-    assert logits.shape == (len(data.test), preset.num_labels)
+    logits = preset.make_model(data, seed=0)(**inputs).logits
+    assert logits.shape == (len(data.test), *label.shape, preset.num_labels)
 
 
 def check_training(preset: Preset, data: PreparedData, folder: Path) -> None:
-    data_train = mark_trusted(data.train, fraction=0.5, label_column=data.label_column)
+    data_train = mark_trusted(data.train, fraction=0.5, label_column=preset.prepared_label_column)
     noisy = corrupt_labels(
-        data_train, CorruptionMatrix.uniform(preset.num_labels, 0.3), label_column=data.label_column
+        data_train, CorruptionMatrix.uniform(preset.num_labels, 0.3), label_column=preset.prepared_label_column
     )
     settings = {**preset.settings(), "max_steps": 1, "per_device_train_batch_size": 4, "missing_classes": "uniform"}
     config = GLCConfig(
@@ -152,7 +154,7 @@ def check_training(preset: Preset, data: PreparedData, folder: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*no trusted.*")
 @pytest.mark.parametrize("name", ["mnist", "sst", "twitter", "imdb"])
-def test_real_data_is_made_ready_and_trains(name: str, shared_data: Path, tmp_path: Path) -> None:
+def test_real_data_is_prepared_and_trains(name: str, shared_data: Path, tmp_path: Path) -> None:
     preset = get_preset(name)
     data = preset.prepare(str(shared_data), limit=40)
     assert preset.dataset in data.reduced
@@ -164,7 +166,7 @@ def test_real_data_is_made_ready_and_trains(name: str, shared_data: Path, tmp_pa
     assert (tmp_path / "tokenizer.json").exists() == (name != "mnist")
 
 
-def test_mnist_pixels_lie_between_0_and_1(shared_data: Path) -> None:
+def test_mnist_pixels_are_between_0_and_1(shared_data: Path) -> None:
     data = get_preset("mnist").prepare(str(shared_data), limit=50)
     pixels = data.train[:]["pixel_values"]
     assert pixels.shape == (50, 1, 28, 28)
@@ -175,7 +177,7 @@ def test_mnist_pixels_lie_between_0_and_1(shared_data: Path) -> None:
     assert get_preset("mnist_text").make_model(data, 0).config.hidden_sizes == [256]
 
 
-def test_every_word_of_a_tweet_is_a_row_between_its_neighbours(shared_data: Path) -> None:
+def test_every_word_of_a_tweet_is_a_row_between_its_neighbors(shared_data: Path) -> None:
     preset = get_preset("twitter")
     data = preset.prepare(str(shared_data))
     assert (len(data.train), len(data.test), data.reduced) == (19_442, 7_152, None)
@@ -190,7 +192,7 @@ def test_every_word_of_a_tweet_is_a_row_between_its_neighbours(shared_data: Path
     assert torch.equal(preset.make_model(data, 0).word_vectors, data.word_vectors)
 
 
-def test_sst_trains_on_phrases_and_leaves_out_stop_words(shared_data: Path) -> None:
+def test_sst_trains_on_phrases_without_stop_words(shared_data: Path) -> None:
     preset = get_preset("sst")
     splits, _ = preset.load(str(shared_data))
     assert sum(len(splits[name]) for name in preset.train_splits) == 68_221
@@ -203,7 +205,7 @@ def test_sst_trains_on_phrases_and_leaves_out_stop_words(shared_data: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
-def test_a_subset_is_taken_and_said(name: str, shared_data: Path) -> None:
+def test_subset_is_used_and_reported(name: str, shared_data: Path) -> None:
     preset = get_preset(name)
     data = preset.prepare(str(shared_data))
     assert data.reduced == f"{preset.dataset}-subset: 10,000 rows to train on and 2,000 to test"
@@ -232,7 +234,7 @@ def test_svhn_is_read_from_the_folder_of_its_configuration(tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore:.*no trusted.*")
-def test_small_colour_images_train(tmp_path: Path) -> None:
+def test_small_color_images_train(tmp_path: Path) -> None:
     rows = image_rows("img", 32)
     write(tmp_path / "uoft-cs" / "cifar10", {"train": rows, "test": rows}, {"img": Image(), "label": digits()})
     assert get_preset("cifar10").prepare(str(tmp_path)).reduced is None
@@ -243,7 +245,7 @@ def test_small_colour_images_train(tmp_path: Path) -> None:
     check_training(preset, data, tmp_path / "out")
 
 
-def test_crops_and_mirrors_move_pixels_and_nothing_else() -> None:
+def test_crops_and_flips_only_move_pixels() -> None:
     image = np.arange(4 * 4 * 3, dtype=np.uint8).reshape(4, 4, 3)
     rows = {"img": [Picture.fromarray(image)] * 200, "label": [0] * 200, "clean_label": [1] * 200}
     still = SmallImages("img", (0, 0, 0), (1, 1, 1))(rows)
@@ -290,32 +292,32 @@ def test_clothing1m_is_read_from_its_authors_lists(annotations: bool, tmp_path: 
     assert len(get_preset("clothing1m").prepare(str(tmp_path)).train) == 10
 
 
-def test_clothing1m_says_that_it_must_be_named_by_path(tmp_path: Path) -> None:
+def test_clothing1m_without_its_files_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="not on the Hub.*path='./clothing1m'"):
         get_preset("clothing1m").prepare()
     with pytest.raises(FileNotFoundError, match="no noisy_label_kv.txt in"):
         get_preset("clothing1m", path=tmp_path).prepare()
     root = _clothing(tmp_path / "clothing1m", False)
-    with pytest.raises(ValueError, match="trusted_rows must lie in 1…4, got 5"):
+    with pytest.raises(ValueError, match="trusted_rows must be in 1…4, got 5"):
         get_preset("clothing1m", path=root, trusted_rows=5).prepare()
     (root / "noisy_label_kv.txt").write_text("other.jpg 3\n")
     with pytest.raises(ValueError, match="which has no label in noisy_label_kv.txt"):
         get_preset("clothing1m", path=root).prepare()
 
 
-def test_pretrained_weights_out_of_reach_are_named() -> None:
+def test_unreachable_weights_are_named() -> None:
     with pytest.raises(OSError, match="'timm/resnet34.a1_in1k' can't be reached.*from_scratch=True"):
         get_preset("clothing1m").make_model(PreparedData(None, None, LABEL_NAMES), seed=0)
 
 
-def test_a_dataset_out_of_reach_is_named_with_the_way_to_a_local_one(tmp_path: Path) -> None:
+def test_unreachable_dataset_is_named_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="'ylecun/mnist' can't be reached on the Hub.*data_root='./data'"):
         get_preset("mnist").prepare()
     with pytest.raises(FileNotFoundError, match="there is no folder .*stanfordnlp/sst2 for the dataset"):
         get_preset("sst").prepare(str(tmp_path))
 
 
-def test_columns_splits_and_classes_of_another_dataset_are_refused(tmp_path: Path) -> None:
+def test_wrong_columns_splits_and_classes_are_rejected(tmp_path: Path) -> None:
     rows = image_rows("picture", 28, "L", rows=10)
     features = {"picture": Image(), "label": digits()}
     write(tmp_path / "columns" / "ylecun" / "mnist", {"train": rows, "test": rows}, features)
@@ -333,14 +335,14 @@ def test_columns_splits_and_classes_of_another_dataset_are_refused(tmp_path: Pat
         get_preset("sst").prepare(str(tmp_path), limit=0)
 
 
-def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
+def test_images_of_another_size_are_rejected(tmp_path: Path) -> None:
     rows = image_rows("image", 20, "L", rows=10)
     write(tmp_path / "ylecun" / "mnist", {"train": rows, "test": rows}, {"image": Image(), "label": digits()})
     with pytest.raises(ValueError, match="image 0 is 20×20 pixels, not 28×28"):
         get_preset("mnist").prepare(str(tmp_path))
 
 
-def test_twitter_without_word_vectors_says_how_to_name_them(tmp_path: Path) -> None:
+def test_twitter_without_word_vectors_raises(tmp_path: Path) -> None:
     names = [f"tag {number}" for number in range(25)]
     rows = {"tokens": [["Hi", "you"]], "pos_tags": [[3, 1]]}
     features = {"tokens": List(Value("string")), "pos_tags": List(ClassLabel(names=names))}
@@ -355,7 +357,7 @@ def test_twitter_without_word_vectors_says_how_to_name_them(tmp_path: Path) -> N
     assert data.word_vectors.shape == (4, 3)
 
 
-def test_a_preset_of_one_s_own_has_the_name_of_its_class() -> None:
+def test_unregistered_preset_has_the_name_of_its_class() -> None:
     class Tickets(Preset):
         pass
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Replicas trained together are what `GLCTrainer` makes of each cell alone."""
+"""Replicas trained together equal what `GLCTrainer` gives for each run alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _curve(preset: SmallPreset, folder: Path, strengths: tuple[float, ...] = STR
 
 
 def _alone(preset: SmallPreset, method: str, strength: float, folder: Path) -> tuple:
-    """The trainer of one cell after its training, and its percent error."""
+    """The trainer of one run after training, and its percent error."""
     data = preset.prepare()
     rows = noisy_rows(preset, data, "flip", 0.2, strength, SEED)
     args = arguments(preset, method, SEED, str(folder))
@@ -52,7 +52,7 @@ def _alone(preset: SmallPreset, method: str, strength: float, folder: Path) -> t
 @pytest.mark.parametrize(
     "preset", [SmallImages(), SmallTexts(), SmallTextsLate(), SmallWindows()], ids=lambda preset: preset.name
 )
-def test_each_replica_is_the_cell_trained_alone(preset: SmallPreset, tmp_path: Path) -> None:
+def test_each_replica_equals_the_run_trained_alone(preset: SmallPreset, tmp_path: Path) -> None:
     methods = METHODS if preset.name == "small_images" else ["no_correction", "glc", "distillation", "forward"]
     for result in _curve(preset, tmp_path).run(methods):
         for replica in (1, 2) if result.method == "glc" else (2,):
@@ -72,7 +72,7 @@ def test_each_replica_is_the_cell_trained_alone(preset: SmallPreset, tmp_path: P
                 )
 
 
-def test_a_replica_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
+def test_replica_does_not_depend_on_the_others(tmp_path: Path) -> None:
     preset = SmallImages()
     (together,) = _curve(preset, tmp_path).run(["glc"])
     (alone,) = _curve(preset, tmp_path, STRENGTHS[1:2]).run(["glc"])
@@ -82,7 +82,7 @@ def test_a_replica_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_columns_that_are_zero_in_a_batch_make_no_difference(activation: str) -> None:
+def test_skipping_zero_columns_changes_nothing(activation: str) -> None:
     torch.manual_seed(0)
     features = torch.rand(24, 40) * (torch.rand(24, 40) < torch.linspace(0, 0.6, 40))  # some columns are never used
     layers = [torch.nn.Linear(40, 6), torch.nn.Linear(6, 3)]
@@ -92,7 +92,7 @@ def test_columns_that_are_zero_in_a_batch_make_no_difference(activation: str) ->
     between = torch.relu if activation == "relu" else torch.nn.functional.gelu
     inputs = network.inputs({"rows": features})
     assert inputs[1].max() < 40
-    # A wide batch, a narrow one after it (what the wide one left must go), and one of nothing but zeros.
+    # A wide batch, a narrow one (the gradient of the wide one must be cleared), and one with only zeros.
     batches = [features, features[features[:, order[3:]].abs().sum(dim=1).argsort()[:2]], torch.zeros(2, 40)]
     for batch in batches:
         logits = network.forward(network.inputs({"rows": batch}))
@@ -107,8 +107,8 @@ def test_columns_that_are_zero_in_a_batch_make_no_difference(activation: str) ->
     assert torch.equal(network.state_of(1)["hidden.weight"], layers[0].weight)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-4, 1e-7, 1e-9])  # gradients of the size of Adam's epsilon, 1e-8, and others
-def test_rows_that_wait_make_up_for_every_step_they_missed(scale: float) -> None:
+@pytest.mark.parametrize("scale", [1.0, 1e-4, 1e-7, 1e-9])  # gradients around Adam's epsilon, 1e-8
+def test_late_adam_equals_adam(scale: float) -> None:
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(40, 6, generator=generator)
     dense, late = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
@@ -116,7 +116,7 @@ def test_rows_that_wait_make_up_for_every_step_they_missed(scale: float) -> None
     optimizers = [torch.optim.Adam([one], lr=1e-2) for one in (dense, other)]
     table = LateAdam(late, optimizers[1])
     for step in range(600):
-        # The first rows are read at every other step, the last ones hardly ever or never.
+        # The first rows are read at every other step, the last ones rarely or never.
         rows = (torch.rand(40, generator=generator) < 0.5 ** torch.arange(1, 41).div(3)).nonzero().squeeze(1)
         gradient = scale * torch.randn(len(rows), 6, generator=generator)
         torch.testing.assert_close(table.read(rows), dense[rows].detach(), rtol=0, atol=5e-6)
@@ -130,11 +130,11 @@ def test_rows_that_wait_make_up_for_every_step_they_missed(scale: float) -> None
     assert ((late - start).abs() > 1e-3).any(dim=1).sum() > 20
 
 
-def test_every_method_but_the_one_that_weights_examples_can_be_stacked() -> None:
+def test_every_method_except_reweight_can_be_stacked() -> None:
     assert {name for name in available_methods() if not can_stack(get_method(name))} == {"reweight"}
 
 
-def test_settings_that_look_at_all_numbers_together_are_refused(tmp_path: Path) -> None:
+def test_gradient_clipping_is_rejected(tmp_path: Path) -> None:
     preset = SmallImages()
     curve = _curve(preset, tmp_path)
     curve.make_args = lambda method: arguments(preset, method, SEED, str(tmp_path), max_grad_norm=1.0)
@@ -142,7 +142,7 @@ def test_settings_that_look_at_all_numbers_together_are_refused(tmp_path: Path) 
         next(curve.run(["no_correction"]))
 
 
-def test_labels_that_all_replicas_share_are_trained_once(tmp_path: Path) -> None:
+def test_equal_replicas_are_trained_once(tmp_path: Path) -> None:
     (result,) = _curve(SmallImages(), tmp_path).run(["trusted_only"])
     assert len(set(result.errors)) == 1
     assert result.states[0] is result.states[2]

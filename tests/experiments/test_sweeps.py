@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A sweep runs each cell once, whatever happens to it on the way."""
+"""Sweeps: each run is trained and written once, also after kills."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from glc_hf.experiments.jobs import Curve
-from glc_hf.experiments.presets import get_preset
-from glc_hf.experiments.presets.base import Preset, registered
+from glc_hf.experiments.presets import PRESETS, get_preset
+from glc_hf.experiments.presets.base import Preset
 from glc_hf.experiments.results import append_results, read_results
 from glc_hf.experiments.sweeps import plan, run_sweep
 from tests.experiments.small_preset import SmallImages, SmallTexts
@@ -31,7 +31,7 @@ OWN_PRESET = "tests.experiments.small_preset:SmallImages"
 @pytest.fixture(autouse=True)
 def _small_presets(monkeypatch: pytest.MonkeyPatch) -> None:
     for preset in (SmallImages, SmallTexts):
-        monkeypatch.setitem(registered(), preset.name, preset)
+        monkeypatch.setitem(PRESETS, preset.name, preset)
 
 
 def _curves(seeds: tuple[int, ...] = (0,), methods: tuple[str, ...] = METHODS) -> list[Curve]:
@@ -49,13 +49,13 @@ def _lines(path: Path) -> list[str]:
     return sorted(path.read_text().splitlines())
 
 
-def test_every_cell_is_one_line(tmp_path: Path) -> None:
+def test_every_run_is_one_line(tmp_path: Path) -> None:
     output = tmp_path / "results.jsonl"
     _sweep(_curves(), output)
     rows = read_results(output)
     assert len(rows) == 2 * len(METHODS) * len(STRENGTHS)
-    cells = {(row["method"], row["noise"], row["strength"]) for row in rows}
-    assert len(cells) == len(rows)
+    runs = {(row["method"], row["noise"], row["strength"]) for row in rows}
+    assert len(runs) == len(rows)
     assert all(row["preset"] == "small_images" and row["seed"] == 0 and row["trusted"] == 0.2 for row in rows)
     assert all(0.0 <= row["error"] <= 100.0 for row in rows)
     wrong = {
@@ -65,7 +65,7 @@ def test_every_cell_is_one_line(tmp_path: Path) -> None:
     assert all((row["matrix_distance"] is None) == (row["method"] != "glc") for row in rows)
 
 
-def test_what_is_there_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "results.jsonl"
     _sweep(_curves(), output)
     before = output.read_bytes()
@@ -76,7 +76,7 @@ def test_what_is_there_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert output.read_bytes() == before
 
 
-def test_cells_of_reduced_runs_are_other_cells(tmp_path: Path) -> None:
+def test_reduced_runs_are_different_runs(tmp_path: Path) -> None:
     output = tmp_path / "results.jsonl"
     _sweep(_curves()[:1], output)
     shorter = [Curve("small_images", "uniform", 0.2, 0, STRENGTHS, METHODS, epochs=1)]
@@ -85,18 +85,18 @@ def test_cells_of_reduced_runs_are_other_cells(tmp_path: Path) -> None:
     assert {row["reduced"] for row in read_results(output)} == {None, "1 epochs"}
 
 
-def test_a_line_that_is_missing_brings_its_curve_back_and_nothing_twice(tmp_path: Path) -> None:
+def test_missing_line_is_run_again_and_no_line_is_written_twice(tmp_path: Path) -> None:
     output, cut = tmp_path / "results.jsonl", tmp_path / "cut.jsonl"
     _sweep(_curves(), output)
     lines = output.read_text().splitlines(keepends=True)
-    # Killed in mid-write: two lines of the last method whole, the third torn.
+    # Killed during a write: two lines of the last method are complete, the third is torn.
     cut.write_text("".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2])
     with pytest.warns(UserWarning, match="cut short"):
         _sweep(_curves(), cut)
     assert _lines(cut) == _lines(output)
 
 
-def test_a_sweep_killed_ten_times_ends_with_the_file_of_an_undisturbed_one(tmp_path: Path) -> None:
+def test_sweep_killed_ten_times_gives_the_same_file(tmp_path: Path) -> None:
     quiet, killed = tmp_path / "quiet.jsonl", tmp_path / "killed.jsonl"
     curves = _curves(seeds=(0, 1, 2, 3, 4, 5))
     began = time.perf_counter()
@@ -117,7 +117,7 @@ def test_a_sweep_killed_ten_times_ends_with_the_file_of_an_undisturbed_one(tmp_p
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             interrupted += 1
-        else:  # it got to its end before the tenth time: compared, and begun again
+        else:  # it finished before it was killed: compare, and start again
             assert _lines(killed) == _lines(quiet)
             killed.unlink()
         if interrupted == 10:
@@ -137,12 +137,12 @@ def _run(command: list[str]) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
 
-def test_worker_processes_give_the_lines_of_one_process(tmp_path: Path) -> None:
+def test_worker_processes_give_the_same_lines_as_one_process(tmp_path: Path) -> None:
     several, one = tmp_path / "several.jsonl", tmp_path / "one.jsonl"
     done = _run(_command(several, "--workers", "2"))
     assert done.returncode == 0, done.stderr
-    assert "0 of 8 cells" in done.stdout
-    assert done.stdout.count("error") == 4  # a line a method, and no bar in a log
+    assert "0 of 8 runs" in done.stdout
+    assert done.stdout.count("error") == 4  # one line per method, and no bar in a log
     for noise in ("uniform", "flip"):
         _sweep([Curve(OWN_PRESET, noise, 0.2, 0, (0.0, 0.5), ("glc", "no_correction"))], one)
     assert _lines(several) == _lines(one)
@@ -172,21 +172,21 @@ def _main(*options: str) -> tuple[int, list[str]]:
         (["--preset", "small_images", "--noise", "hierarchical"], "has no noise 'hierarchical'"),
         (["--preset", "small_images", "--strengths", "0.5", "2"], "2.0 is not a strength"),
         (["--preset", "small_images", "--trusted", "5"], "5.0 is not a fraction"),
-        (["--preset", "small_images", "--strengths", "0.5", "0.5"], "one value twice"),
+        (["--preset", "small_images", "--strengths", "0.5", "0.5"], "the same value twice"),
         (["--preset", "small_images", "--epochs", "0"], "--epochs must be greater than 0"),
         (["--preset", "small_images", "--trusted-updates", "0"], "--trusted-updates must be greater than 0"),
         (["--preset", "small_images", "--options", "depth=3"], "has no option 'depth'; it has none"),
-        (["--preset", "clothing1m", "--options", "path=x"], "has the noise of its data, and nothing to sweep over"),
-        (["--preset", "clothing1m", "--options", "trusted_rows=x"], "trusted_rows is of kind int, got 'x'"),
-        (["--preset", "clothing1m", "--options", "from_scratch=x"], "from_scratch is of kind bool, got 'x'"),
-        (["--preset", "twitter", "--options", "vectors"], "such as vectors=glove.txt, not 'vectors'"),
+        (["--preset", "clothing1m", "--options", "path=x"], "has the noise of its data and nothing to sweep over"),
+        (["--preset", "clothing1m", "--options", "trusted_rows=x"], "trusted_rows has type int, got 'x'"),
+        (["--preset", "clothing1m", "--options", "from_scratch=x"], "from_scratch has type bool, got 'x'"),
+        (["--preset", "twitter", "--options", "vectors"], "like vectors=glove.txt, not 'vectors'"),
         (["--preset", "twitter", "--options", "vector=x"], "has no option 'vector'; it has vectors"),
         (["--preset", "mnist", "--data-root", "nowhere"], "there is no such folder"),
         (["--preset", "small_images", "--seed", "1"], "unrecognized arguments: --seed 1"),
         ([], "--preset"),
     ],
 )
-def test_bad_options_are_named_before_anything_runs(
+def test_bad_options_raise_before_anything_runs(
     options: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert _main("--output", str(tmp_path / "results.jsonl"), *options) == 2
@@ -194,7 +194,7 @@ def test_bad_options_are_named_before_anything_runs(
     assert not (tmp_path / "results.jsonl").exists()
 
 
-def test_a_results_file_of_another_version_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_results_file_of_another_version_is_not_changed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     output = tmp_path / "results.jsonl"
     line = {"preset": "small_images", "method": "glc", "noise": "flip", "trusted": 0.2, "strength": 0.0, "seed": 0}
     append_results(output, [{**line, "error": 1.0}])
@@ -205,7 +205,7 @@ def test_a_results_file_of_another_version_is_left_alone(tmp_path: Path, capsys:
     assert output.read_bytes() == before
 
 
-def test_the_matrices_are_written_when_asked_for(tmp_path: Path) -> None:
+def test_matrices_are_written_on_request(tmp_path: Path) -> None:
     output = tmp_path / "results.jsonl"
     _sweep([Curve("small_texts", "flip", 0.2, 0, (0.5,), ("glc",), matrices=True)], output)
     (row,) = [json.loads(line) for line in output.read_text().splitlines()]
@@ -214,14 +214,14 @@ def test_the_matrices_are_written_when_asked_for(tmp_path: Path) -> None:
     assert row["label_names"] == ["class 0", "class 1", "class 2"]
 
 
-def test_methods_that_can_t_be_stacked_run_cell_by_cell(tmp_path: Path) -> None:
+def test_methods_that_can_not_be_stacked_run_one_by_one(tmp_path: Path) -> None:
     output = tmp_path / "results.jsonl"
     curve = Curve("small_images", "flip", 0.2, 0, (0.5,), ("no_correction", "reweight"), epochs=1)
     _sweep([curve], output)
     assert [row["method"] for row in read_results(output)] == ["no_correction", "reweight"]
 
 
-def test_labels_of_a_weak_classifier_have_no_strength_and_fractions_of_their_own(
+def test_labels_of_a_weak_classifier_have_no_strength_and_their_own_fractions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from glc_hf.cli.commands.sweep import curves, parser
@@ -237,10 +237,10 @@ def test_labels_of_a_weak_classifier_have_no_strength_and_fractions_of_their_own
     ]
 
 
-def test_cells_do_not_depend_on_which_others_are_trained_with_them(
+def test_runs_do_not_depend_on_which_others_are_trained_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One by one, what is the same in several cells is trained once: trusted rows, and plain last stages."""
+    """Without stacking, equal stages of several runs are trained once: on trusted rows, and plain last stages."""
     monkeypatch.setattr(SmallImages, "stacks", False)
     methods = ("no_correction", "glc", "forward", "trusted_only", "distillation")
     together, alone = tmp_path / "together.jsonl", tmp_path / "alone.jsonl"
@@ -251,7 +251,7 @@ def test_cells_do_not_depend_on_which_others_are_trained_with_them(
     assert len(_lines(together)) == 2 * len(methods)
 
 
-def test_what_was_reduced_is_said(tmp_path: Path) -> None:
+def test_reductions_are_reported(tmp_path: Path) -> None:
     from glc_hf.cli.commands.sweep import curves, parser
 
     given = ["--preset", "cifar10", "--options", "architecture=wide_resnet10_1_cifar", "--trusted-updates", "40"]
@@ -268,7 +268,7 @@ def test_what_was_reduced_is_said(tmp_path: Path) -> None:
     assert plan([curve], tmp_path / "results.jsonl") == []
 
 
-def test_options_make_other_cells_and_files_are_told_by_name(tmp_path: Path) -> None:
+def test_runs_with_different_options_are_different_and_files_are_reported_by_name(tmp_path: Path) -> None:
     one, other = (
         Curve("twitter", "flip", 0.2, 0, (0.5,), ("glc",), options=(("vectors", f"{tmp_path}/{name}.txt"),))
         for name in ("one", "other")
@@ -279,13 +279,13 @@ def test_options_make_other_cells_and_files_are_told_by_name(tmp_path: Path) -> 
     assert plan([one, other], tmp_path / "results.jsonl") == [other]
 
 
-def test_options_are_of_the_kind_they_are_annotated_with() -> None:
+def test_options_are_converted_to_their_annotated_types() -> None:
     preset = get_preset("clothing1m", path="x", from_scratch="False", trusted_rows="3")
     assert (preset.path, preset.from_scratch, preset.trusted_rows) == ("x", False, 3)
     assert get_preset("clothing1m", from_scratch=True).from_scratch is True
 
 
-def test_cells_without_their_matrices_are_not_taken_for_cells_with_them(tmp_path: Path) -> None:
+def test_runs_without_matrices_do_not_count_as_runs_with_matrices(tmp_path: Path) -> None:
     curve = Curve("small_images", "flip", 0.2, 0, (0.5,), ("glc", "no_correction"))
     _sweep([curve], tmp_path / "results.jsonl")
     with pytest.raises(ValueError, match="without their matrices.*name a new file"):
@@ -293,7 +293,7 @@ def test_cells_without_their_matrices_are_not_taken_for_cells_with_them(tmp_path
     assert plan([replace(curve, methods=("no_correction",), matrices=True)], tmp_path / "results.jsonl") == []
 
 
-def test_ctrl_c_says_that_nothing_is_lost(
+def test_ctrl_c_says_how_to_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     def press(*_: object) -> None:
@@ -301,23 +301,23 @@ def test_ctrl_c_says_that_nothing_is_lost(
 
     monkeypatch.setattr("glc_hf.experiments.sweeps.run_sweep", press)
     assert _main("--preset", "small_images", "--output", str(tmp_path / "results.jsonl")) == 130
-    assert "the same command goes on from there" in capsys.readouterr().err
+    assert "run the same command again to continue" in capsys.readouterr().err
 
 
-def test_a_weak_network_is_trained_as_the_preset_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    from glc_hf.experiments import jobs as cells
+def test_weak_network_is_trained_with_the_settings_of_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    from glc_hf.experiments import jobs
 
     made = []
-    real = cells.make_trainer
-    monkeypatch.setattr(cells, "make_trainer", lambda *given: made.append(real(*given)) or made[-1])
+    real = jobs.make_trainer
+    monkeypatch.setattr(jobs, "make_trainer", lambda *given: made.append(real(*given)) or made[-1])
     preset = SmallImages()
-    cells.noisy_rows(preset, preset.prepare(), "weak", 0.2, None, 0)
+    jobs.noisy_rows(preset, preset.prepare(), "weak", 0.2, None, 0)
     (trainer,) = made
     assert trainer.optimizer_cls_and_kwargs == preset.optimizer()
     assert trainer.args.num_train_epochs == 10
 
 
-def test_a_weak_classifier_labels_a_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_labels_of_a_weak_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SmallImages, "stacks", False)
     output = tmp_path / "results.jsonl"
     _sweep([Curve("small_images", "weak", 0.2, 0, (None,), ("no_correction", "glc"))], output)

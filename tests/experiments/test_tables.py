@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Tables of made-up results, whose figures are worked out by hand."""
+"""Tables of made-up results with known values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from glc_hf.experiments.curves import PAPER_METHODS, Setting
 from glc_hf.experiments.results import append_results
 from glc_hf.experiments.tables import Entry, Table, make_tables, to_csv, to_markdown, to_terminal
-from tests.experiments.made_up import cell, curve
+from tests.experiments.made_up import curve, result
 
 
 def tables_of(tmp_path: Path, rows: list[dict[str, Any]], **options: Any) -> list[Table]:
@@ -30,8 +30,8 @@ def mean(table: Table, method: str) -> Entry:
     return table.mean[table.methods.index(method)]
 
 
-def cells_of(markdown: str, *start: str) -> dict[str, str]:
-    """A row of the only table, by the names of its columns."""
+def texts_of(markdown: str, *start: str) -> dict[str, str]:
+    """The row of the only table that starts with these texts, by column name."""
     lines = [line.strip("| ").split(" | ") for line in markdown.splitlines() if line.startswith("| ")]
     return next(dict(zip(lines[0], line, strict=True)) for line in lines[1:] if line[: len(start)] == list(start))
 
@@ -42,7 +42,7 @@ def test_value_is_the_area_beside_the_papers_figure(tmp_path: Path) -> None:
     found = entry(table, "flip", 0.001, "glc")
     assert found.value == pytest.approx(4.3)
     assert found.paper == 3.4
-    row = cells_of(to_markdown([table]), "flip", "0.1")
+    row = texts_of(to_markdown([table]), "flip", "0.1")
     assert row["glc"] == "4.3 (3.4)"
     assert row["no correction"] == "(50.1)"  # not run: the paper's alone
     assert any("0.1 (printed as 5)" in note for note in table.notes)
@@ -54,11 +54,11 @@ def test_seeds_are_averaged_with_their_standard_deviation(tmp_path: Path) -> Non
     found = entry(table, "flip", 0.01, "glc")
     assert found.value == pytest.approx(12.0)
     assert found.spread == pytest.approx(2.0)  # of 10, 12 and 14
-    assert cells_of(to_markdown([table]), "flip")["glc"] == "12.0 ± 2.0 (2.9)"
+    assert texts_of(to_markdown([table]), "flip")["glc"] == "12.0 ± 2.0 (2.9)"
     assert any("standard deviation over seeds (up to 3)" in note for note in table.notes)
 
 
-def test_a_mean_over_rows_has_the_spread_of_the_seeds_own_means(tmp_path: Path) -> None:
+def test_mean_over_rows_has_the_spread_of_the_means_of_each_seed(tmp_path: Path) -> None:
     rows = [*curve(0, 20, seed=0, trusted=0.01), *curve(0, 24, seed=1, trusted=0.01)]
     rows += [*curve(0, 40, seed=0, trusted=0.05), *curve(0, 48, seed=1, trusted=0.05)]
     (table,) = tables_of(tmp_path, rows)
@@ -75,31 +75,31 @@ def test_incomplete_curve_is_a_dash_with_a_footnote(tmp_path: Path) -> None:
     (table,) = tables_of(tmp_path, rows)
     assert entry(table, "flip", 0.01, "glc").value is None
     text = to_markdown([table])
-    assert cells_of(text, "flip")["glc"] == "– [1] (2.9)"
-    assert "- [1] seed 0: 7 of 11 cells\n" in text
-    assert cells_of(text, "mean")["glc"] == "–"
+    assert texts_of(text, "flip")["glc"] == "– [1] (2.9)"
+    assert "- [1] seed 0: 7 of 11 runs\n" in text
+    assert texts_of(text, "mean")["glc"] == "–"
     assert "No mean: no row is complete." in text
     assert "--strengths" not in text  # forward has all eleven
     (few,) = tables_of(tmp_path / "few", curve(0, 20, method="glc")[:3])
-    assert "For areas over the strengths that are there: --strengths 0 0.1 0.2." in to_markdown([few])
+    assert "For areas over the available strengths: --strengths 0 0.1 0.2." in to_markdown([few])
 
 
-def test_incomplete_seed_is_left_out_and_said_to_be(tmp_path: Path) -> None:
+def test_incomplete_seed_is_left_out_with_a_footnote(tmp_path: Path) -> None:
     (table,) = tables_of(tmp_path, [*curve(0, 20, seed=0), *curve(50, 90, seed=1)[:10]])
     assert entry(table, "flip", 0.01, "glc").value == pytest.approx(10.0)
     text = to_markdown([table])
-    assert cells_of(text, "flip")["glc"] == "10.0 [1] (2.9)"
-    assert "[1] seed 1: 10 of 11 cells, left out of the mean" in text
+    assert texts_of(text, "flip")["glc"] == "10.0 [1] (2.9)"
+    assert "[1] seed 1: 10 of 11 runs, left out of the mean" in text
 
 
-def test_method_that_was_run_for_other_rows_alone_is_a_dash(tmp_path: Path) -> None:
+def test_method_without_runs_in_a_row_is_a_dash(tmp_path: Path) -> None:
     (table,) = tables_of(tmp_path, [*curve(0, 20), *curve(0, 20, trusted=0.05), *curve(0, 40, method="forward")])
     text = to_markdown([table])
-    assert cells_of(text, "flip", "5")["forward"] == "– [1] (50.2)"
-    assert "[1] 0 of 11 cells" in text
+    assert texts_of(text, "flip", "5")["forward"] == "– [1] (50.2)"
+    assert "[1] 0 of 11 runs" in text
 
 
-def test_mean_is_of_both_over_the_same_rows(tmp_path: Path) -> None:
+def test_mean_and_paper_mean_cover_the_same_rows(tmp_path: Path) -> None:
     rows = [
         *curve(0, 20, method="glc", trusted=0.001),  # 10, the paper 3.4
         *curve(0, 40, method="forward", trusted=0.001),  # 20, the paper 51.7
@@ -118,13 +118,13 @@ def test_mean_is_of_both_over_the_same_rows(tmp_path: Path) -> None:
     assert mean(table, "forward").paper == pytest.approx((51.7 + 48.8) / 2)
     assert mean(table, "true_matrix").value is None
     text = to_markdown([table])
-    assert cells_of(text, "mean")["glc"] == "**15.0 (3.1)**"  # the lowest; 3.15 as a float is below
-    assert "in the paper if any is: flip 0.1, flip 1." in text
+    assert texts_of(text, "mean")["glc"] == "**15.0 (3.1)**"  # the lowest; 3.15 as a float is below
+    assert "of these over the paper's if there are any: flip 0.1, flip 1." in text
 
 
 @pytest.mark.parametrize("noise", [None, "flip"])
-def test_trusted_only_may_be_given_once_or_per_strength(tmp_path: Path, noise: str | None) -> None:
-    once = [cell(method="trusted_only", noise=noise, strength=None, error=12.0, seed=seed) for seed in (0, 1)]
+def test_trusted_only_is_given_once_or_per_strength(tmp_path: Path, noise: str | None) -> None:
+    once = [result(method="trusted_only", noise=noise, strength=None, error=12.0, seed=seed) for seed in (0, 1)]
     (table,) = tables_of(tmp_path, [*curve(0, 20), *once])
     assert entry(table, "flip", 0.01, "trusted_only").value == pytest.approx(12.0)
     assert entry(table, "flip", 0.01, "trusted_only").spread == 0.0
@@ -134,24 +134,24 @@ def test_trusted_only_may_be_given_once_or_per_strength(tmp_path: Path, noise: s
     assert entry(table, "flip", 0.01, "trusted_only").value == pytest.approx(12.0)
 
 
-def test_trusted_only_without_noise_stands_for_every_noise_of_its_fraction(tmp_path: Path) -> None:
+def test_trusted_only_without_noise_counts_for_every_noise_of_its_fraction(tmp_path: Path) -> None:
     rows = [*curve(0, 20, noise="flip"), *curve(0, 30, noise="uniform")]
-    rows.append(cell(method="trusted_only", noise=None, strength=None, error=13.0))
-    rows.append(cell(method="trusted_only", noise=None, strength=None, error=40.0, trusted=0.001))
+    rows.append(result(method="trusted_only", noise=None, strength=None, error=13.0))
+    rows.append(result(method="trusted_only", noise=None, strength=None, error=40.0, trusted=0.001))
     (table,) = tables_of(tmp_path, rows)
     settings = [setting for setting, _ in table.rows]
     assert settings == [Setting("uniform", 0.01), Setting("flip", 0.01), Setting(None, 0.001)]
     assert entry(table, "uniform", 0.01, "trusted_only").value == 13.0
     assert entry(table, "flip", 0.01, "trusted_only").value == 13.0
-    assert cells_of(to_markdown([table]), "any", "0.1")["trusted only"] == "40.0 (37.6)"
+    assert texts_of(to_markdown([table]), "any", "0.1")["trusted only"] == "40.0 (37.6)"
 
 
-def test_labels_of_a_weak_classifier_have_a_table_of_errors(tmp_path: Path) -> None:
+def test_labels_of_a_weak_classifier_get_a_table_of_errors(tmp_path: Path) -> None:
     weak = [
-        cell(preset="cifar10", noise="weak", strength=None, trusted=trusted, error=error)
+        result(preset="cifar10", noise="weak", strength=None, trusted=trusted, error=error)
         for trusted, error in ((0.01, 30.0), (0.05, 20.0), (0.1, 13.0))
     ]
-    trusted_only = cell(preset="cifar10", method="trusted_only", noise=None, strength=None, trusted=0.05, error=41.0)
+    trusted_only = result(preset="cifar10", method="trusted_only", noise=None, strength=None, trusted=0.05, error=41.0)
     area, error = tables_of(tmp_path, [*curve(0, 20, preset="cifar10", trusted=0.05), *weak, trusted_only])
     assert (area.metric, error.metric) == ("area", "error")
     assert entry(error, "weak", 0.01, "glc").value == 30.0
@@ -160,7 +160,7 @@ def test_labels_of_a_weak_classifier_have_a_table_of_errors(tmp_path: Path) -> N
     assert mean(area, "glc").value == pytest.approx(10.0)  # not mixed with errors
 
 
-def test_reduced_runs_stand_in_a_table_of_their_own_that_says_so(tmp_path: Path) -> None:
+def test_reduced_runs_get_a_separate_table_that_says_so(tmp_path: Path) -> None:
     full, reduced = tables_of(tmp_path, [*curve(0, 20), *curve(0, 40, reduced="5 epochs instead of 10")])
     assert (full.reduced, reduced.reduced) == (None, "5 epochs instead of 10")
     assert entry(full, "flip", 0.01, "glc").value == pytest.approx(10.0)
@@ -171,11 +171,11 @@ def test_reduced_runs_stand_in_a_table_of_their_own_that_says_so(tmp_path: Path)
     assert "reduced" not in to_markdown([full]).lower()
 
 
-def test_columns_and_rows_stand_in_the_papers_order(tmp_path: Path) -> None:
+def test_columns_and_rows_are_in_the_papers_order(tmp_path: Path) -> None:
     methods = ["reweight", "glc", "true_matrix", "trusted_only", "forward"]
     rows = [row for method in methods for row in curve(0, 20, method=method, preset="cifar100", trusted=0.05)]
-    rows += [cell(preset="cifar100", noise=noise, trusted=0.05) for noise in ("other", "hierarchical", "uniform")]
-    rows += [cell(preset="cifar100", trusted=0.25), cell(preset="cifar100", trusted=0.1)]
+    rows += [result(preset="cifar100", noise=noise, trusted=0.05) for noise in ("other", "hierarchical", "uniform")]
+    rows += [result(preset="cifar100", trusted=0.25), result(preset="cifar100", trusted=0.1)]
     (table,) = tables_of(tmp_path, rows)
     assert table.methods == [*PAPER_METHODS, "reweight", "true_matrix"]
     assert [(setting.noise, setting.trusted) for setting, _ in table.rows] == [
@@ -189,7 +189,7 @@ def test_columns_and_rows_stand_in_the_papers_order(tmp_path: Path) -> None:
     assert entry(table, "flip", 0.05, "reweight").paper == 67.2
 
 
-def test_preset_that_the_paper_has_not_shows_what_was_run_alone(tmp_path: Path) -> None:
+def test_preset_outside_the_paper_shows_only_what_was_run(tmp_path: Path) -> None:
     (table,) = tables_of(tmp_path, curve(0, 20, preset="mine"))
     assert table.methods == ["glc"]
     assert entry(table, "flip", 0.01, "glc").paper is None
@@ -198,53 +198,53 @@ def test_preset_that_the_paper_has_not_shows_what_was_run_alone(tmp_path: Path) 
     ]
 
 
-def test_other_strengths_make_a_curve_when_asked_for(tmp_path: Path) -> None:
-    rows = [cell(strength=strength, error=error) for strength, error in ((0.0, 10.0), (0.5, 20.0), (1.0, 60.0))]
+def test_strengths_of_a_complete_curve_can_be_chosen(tmp_path: Path) -> None:
+    rows = [result(strength=strength, error=error) for strength, error in ((0.0, 10.0), (0.5, 20.0), (1.0, 60.0))]
     (table,) = tables_of(tmp_path, rows, strengths=[1.0, 0.0, 0.5])
     assert entry(table, "flip", 0.01, "glc").value == pytest.approx(27.5)  # 0.5 · 15 + 0.5 · 40
     assert "Areas over strengths 0, 0.5, 1, not the paper's eleven." in table.notes
     (table,) = make_tables(tmp_path / "results.jsonl", strengths=[0.0, 1.0])
     assert entry(table, "flip", 0.01, "glc").value == pytest.approx(35.0)
-    assert "Cells at strengths 0.5 are there but not used." in table.notes
+    assert "Runs at strengths 0.5 are not used." in table.notes
     with pytest.raises(ValueError, match="two strengths or more"):
         make_tables(tmp_path / "results.jsonl", strengths=[0.5])
 
 
-def test_the_same_cell_twice_counts_once_if_it_is_the_same_and_is_an_error_if_not(tmp_path: Path) -> None:
+def test_repeated_run_counts_once_and_contradicting_run_raises(tmp_path: Path) -> None:
     rows = curve(0, 20)
     (table,) = tables_of(tmp_path, [*rows, rows[3]])
     assert entry(table, "flip", 0.01, "glc").value == pytest.approx(10.0)
-    with pytest.raises(ValueError, match=r"results\.jsonl, line 13: the same cell as line 4 with another error, 7"):
+    with pytest.raises(ValueError, match=r"results\.jsonl, line 13: the same run as line 4 with a different error, 7"):
         tables_of(tmp_path, [{**rows[3], "error": 7.0}])
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (cell(method="glcc"), r"line 2: unknown method 'glcc'; did you mean glc\?"),
-        (cell(noise=None), "line 2: noise is null, which only trusted_only may have, not glc"),
-        (cell(strength=None), "line 2: strength is null, .* not glc under 'flip'"),
+        (result(method="glcc"), r"line 2: unknown method 'glcc'; did you mean glc\?"),
+        (result(noise=None), "line 2: noise is null, which is allowed only for trusted_only, not for glc"),
+        (result(strength=None), "line 2: strength is null, .* not for glc under 'flip'"),
     ],
 )
-def test_cells_that_fit_no_table_name_their_line(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+def test_rows_with_bad_names_name_their_line(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        tables_of(tmp_path, [cell(), row], known_methods=["forward", "glc", "trusted_only"])
+        tables_of(tmp_path, [result(), row], known_methods=["forward", "glc", "trusted_only"])
 
 
-def test_empty_file_and_unknown_preset_say_what_to_do(tmp_path: Path) -> None:
+def test_empty_file_and_unknown_preset_give_clear_errors(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(ValueError, match=r"empty\.jsonl has no results yet: run `glc-hf sweep` first"):
         make_tables(tmp_path / "empty.jsonl")
     with pytest.raises(ValueError, match="no results of preset 'mnits'; it has mnist, sst"):
-        tables_of(tmp_path, [cell(), cell(preset="sst")], preset="mnits")
+        tables_of(tmp_path, [result(), result(preset="sst")], preset="mnits")
 
 
-def test_preset_picks_its_tables(tmp_path: Path) -> None:
+def test_preset_selects_its_tables(tmp_path: Path) -> None:
     (table,) = tables_of(tmp_path, [*curve(0, 20), *curve(0, 40, preset="sst")], preset="sst")
     assert table.preset == "sst"
 
 
-def test_csv_has_one_unrounded_line_a_figure(tmp_path: Path) -> None:
+def test_csv_has_one_unrounded_line_per_value(tmp_path: Path) -> None:
     rows = [*curve(0, 20, seed=0), *curve(0, 20.5, seed=1), *curve(0, 20, seed=2)[:5]]
     text = to_csv(tables_of(tmp_path, rows))
     lines = list(csv.DictReader(io.StringIO(text)))
@@ -256,7 +256,7 @@ def test_csv_has_one_unrounded_line_a_figure(tmp_path: Path) -> None:
     assert lines[-1]["noise"] == "mean"
 
 
-def test_terminal_has_the_same_figures_and_fits_a_width(tmp_path: Path) -> None:
+def test_terminal_table_has_the_same_values_and_fits_a_width(tmp_path: Path) -> None:
     tables = tables_of(tmp_path, curve(2, 6.6, trusted=0.001))
     text = to_terminal(tables)
     assert "4.3 (3.4)" in text

@@ -8,52 +8,46 @@ import warnings
 
 
 def main(argv: list[str]) -> int:
-    """Draws, and prints the name of each file it wrote."""
+    """Draw the plots and print the name of each written file."""
     options = _parser().parse_args(argv)
-    selection = None if options.matrices is None else _selection(options.matrices)
+    pairs = [text.partition("=") for text in options.matrices or ()]
+    for pair in pairs:
+        if not all(pair):
+            raise ValueError(f"--matrices takes values like noise=flip strength=0.6, not {''.join(pair)!r}.")
 
     from glc_hf.cli.options import method_names
-    from glc_hf.experiments.plots import plot_error_curves
+    from glc_hf.experiments.plots import plot_error_curves, plot_matrices
 
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     written = plot_error_curves(options.results, options.output, options.preset, method_names())
     if not written:
         print("no error curves: labels of a weak classifier have no strengths; see `glc-hf table`.")
-    if selection is not None:
-        from glc_hf.experiments.plots import plot_matrices
-
-        if options.preset is not None:
-            selection = {"preset": options.preset, **selection}
+    if options.matrices is not None:
+        selection = {} if options.preset is None else {"preset": options.preset}
+        selection.update((name, value) for name, _, value in pairs)
         written += plot_matrices(options.results, options.output, selection)
     for path in written:
         print(path)
     return 0
 
 
-def _selection(words: list[str]) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
-    for word, (name, equals, value) in zip(words, pairs, strict=True):
-        if not (name and equals and value):
-            raise ValueError(f"--matrices takes words such as noise=flip strength=0.6, not {word!r}.")
-    return {name: value for name, _, value in pairs}
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="glc-hf plot",
-        description="Draw the results of a sweep as PNG and SVG: error against strength of the noise, one picture a "
-        "preset, one panel a noise and percent trusted.",
+        description="Plot the results of a sweep as PNG and SVG: error against strength of the noise, one figure per "
+        "preset, one panel per noise and percent trusted.",
         allow_abbrev=False,
     )
-    parser.add_argument("results", metavar="RESULTS.jsonl", help="The file that `glc-hf sweep` wrote.")
-    parser.add_argument("--output", metavar="DIR", required=True, help="The folder for the pictures.")
-    parser.add_argument("--preset", metavar="NAME", help="Only this preset, such as mnist.")
-    parser.add_argument(
+    add = parser.add_argument
+    add("results", metavar="RESULTS.jsonl", help="File written by `glc-hf sweep`.")
+    add("--output", metavar="DIR", required=True, help="Folder for the plots.")
+    add("--preset", metavar="NAME", help="Only this preset, for example mnist.")
+    add(
         "--matrices",
         metavar="NAME=VALUE",
         nargs="*",
-        help="Also draw the true matrix beside the estimates of glc, confusion_matrix and forward. Says of which "
-        "cell: preset, noise, trusted, strength, seed; those that leave no choice may be left out. "
-        "Such as: --matrices noise=flip trusted=0.01 strength=0.6 seed=0",
+        help="Also plot the true matrix beside the estimates of glc, confusion_matrix and forward, for the run with "
+        "this preset, noise, trusted, strength and seed. Those with a single value in the file can be omitted. "
+        "Example: --matrices noise=flip trusted=0.01 strength=0.6 seed=0",
     )
     return parser

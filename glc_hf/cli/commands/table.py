@@ -10,11 +10,8 @@ import warnings
 from pathlib import Path
 
 
-_FORMAT_OF = {".md": "markdown", ".csv": "csv"}
-
-
 def main(argv: list[str]) -> int:
-    """Prints the tables, or writes them to a file."""
+    """Print the tables, or write them to a file."""
     options = _parser().parse_args(argv)
 
     from glc_hf.cli.options import method_names
@@ -23,40 +20,42 @@ def main(argv: list[str]) -> int:
 
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     tables = make_tables(options.results, options.preset, options.strengths or STRENGTHS, method_names())
-    if options.output is None:
-        kind = options.format or "terminal"
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print(to_terminal(tables, width) if kind == "terminal" else FORMATS[kind](tables), end="")
-        return 0
-    output = Path(options.output)
-    kind = options.format or _FORMAT_OF.get(output.suffix.lower(), "terminal")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(FORMATS[kind](tables), encoding="utf-8")
-    print(f"wrote {output} ({kind})", file=sys.stderr)
+    output = None if options.output is None else Path(options.output)
+    by_suffix = {".md": "markdown", ".csv": "csv"}.get(output.suffix.lower() if output else "", "terminal")
+    format_name = options.format or by_suffix
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(FORMATS[format_name](tables), encoding="utf-8")
+        print(f"wrote {output} ({format_name})", file=sys.stderr)
+    elif format_name == "terminal" and sys.stdout.isatty():
+        print(to_terminal(tables, shutil.get_terminal_size().columns), end="")
+    else:
+        print(FORMATS[format_name](tables), end="")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="glc-hf table",
-        description="Make the paper's tables from the results file of a sweep: rows are noise and percent trusted, "
-        "columns are methods, and each figure is the area under the error curve beside the paper's, such as "
-        "4.3 (3.4). Curves that are not complete are not averaged.",
+        description="Make the paper's tables from the results file of a sweep: one row per noise and percent trusted, "
+        "one column per method. Each value is the area under the error curve with the paper's figure in brackets, for "
+        "example 4.3 (3.4). Incomplete curves are left out of the means.",
         allow_abbrev=False,
     )
-    parser.add_argument("results", metavar="RESULTS.jsonl", help="The file that `glc-hf sweep` wrote.")
-    parser.add_argument("--preset", metavar="NAME", help="Only the tables of this preset, such as mnist.")
-    parser.add_argument(
+    add = parser.add_argument
+    add("results", metavar="RESULTS.jsonl", help="File written by `glc-hf sweep`.")
+    add("--preset", metavar="NAME", help="Only the tables of this preset, for example mnist.")
+    add(
         "--strengths",
         metavar="S",
         type=float,
         nargs="+",
-        help="The strengths that a complete curve has (default: the paper's eleven, 0 0.1 … 1).",
+        help="Strengths of a complete curve (default: the paper's eleven, 0 0.1 … 1).",
     )
-    parser.add_argument(
+    add(
         "--format",
         choices=("markdown", "csv", "terminal"),
-        help="Default: by the ending of --output (.md, .csv), else terminal.",
+        help="Default: by the suffix of --output (.md, .csv), else terminal.",
     )
-    parser.add_argument("--output", metavar="FILE", help="Write to this file instead of printing.")
+    add("--output", metavar="FILE", help="Write to this file instead of printing.")
     return parser

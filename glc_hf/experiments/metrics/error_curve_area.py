@@ -1,9 +1,7 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The area under the error curve, as a module of `evaluate`."""
+"""Area under the error curve, for `evaluate`."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import datasets
 import evaluate
@@ -11,15 +9,6 @@ import evaluate
 from glc_hf.experiments.curves import STRENGTHS, area_under_error_curve
 
 
-_DESCRIPTION = "The area under the curve of percent errors over strengths of label noise, by the trapezoid rule."
-_INPUTS = """
-Args:
-    errors (`list` of `float`): Percent errors, one for each strength.
-    strengths (`list` of `float`, *optional*): Two or more, each once. Left out: the paper's eleven, 0, 0.1, …, 1.
-
-Returns:
-    `dict` with `error_curve_area`, in percent.
-"""
 _CITATION = (
     "Hendrycks, Mazeika, Wilson and Gimpel: Using Trusted Data to Train Deep Networks on Labels Corrupted by Severe "
     "Noise. NeurIPS 2018."
@@ -27,15 +16,24 @@ _CITATION = (
 
 
 class ErrorCurveArea(evaluate.Metric):
-    """The measure of the paper's tables; see [`area_under_error_curve`] and `inputs_description`."""
+    """
+    Area under the curve of percent errors over strengths of label noise, by the trapezoid rule.
+
+    Args:
+        errors (`list` of `float`): Percent errors, one per strength.
+        strengths (`list` of `float`, *optional*): Two or more strengths. Defaults to the paper's eleven, 0, 0.1, …, 1.
+
+    Returns:
+        `dict` with `error_curve_area`, in percent.
+    """
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
-            description=_DESCRIPTION,
+            description=__doc__,
             citation=_CITATION,
-            inputs_description=_INPUTS,
+            inputs_description=ErrorCurveArea.__doc__,
             features=datasets.Features({"errors": datasets.Value("float64")}),
         )
 
-    def _compute(self, errors: list[float], strengths: Sequence[float] | None = None) -> dict[str, float]:
+    def _compute(self, errors: list[float], strengths: list[float] | None = None) -> dict[str, float]:
         return {"error_curve_area": area_under_error_curve(errors, STRENGTHS if strengths is None else strengths)}

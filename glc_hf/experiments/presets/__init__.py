@@ -1,5 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The paper's settings, one file a dataset. Adding one means adding a file here, and nothing else."""
+"""Presets: the paper's datasets with their networks and settings. To add one, add a file here with a class under
+[`register`]."""
 
 from __future__ import annotations
 
@@ -16,11 +17,25 @@ from glc_hf.registry import named_class
 if TYPE_CHECKING:
     from glc_hf.experiments.presets.base import Preset
 
-_KINDS: dict[str, Callable[[str], Any]] = {
+PRESETS: dict[str, type[Preset]] = {}
+_CONVERTERS: dict[str, Callable[[str], Any]] = {
     "bool": {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.__getitem__,
     "int": int,
     "float": float,
 }
+
+
+def register(name: str) -> Callable[[type[Preset]], type[Preset]]:
+    """Register a preset under the name that [`get_preset`] takes."""
+
+    def add(cls: type[Preset]) -> type[Preset]:
+        if name in PRESETS and PRESETS[name].__qualname__ != cls.__qualname__:
+            raise ValueError(f"two presets are called {name!r}: {PRESETS[name]} and {cls}.")
+        cls.name = name
+        PRESETS[name] = cls
+        return cls
+
+    return add
 
 
 @cache
@@ -30,50 +45,46 @@ def _import_all() -> None:
 
 
 def available_presets() -> list[str]:
-    """The names that [`get_preset`] takes."""
-    from glc_hf.experiments.presets.base import registered
-
+    """Return the names that [`get_preset`] takes."""
     _import_all()
-    return sorted(registered())
+    return sorted(PRESETS)
 
 
 def get_preset(name: str, **options: Any) -> Preset:
     """
-    A dataset of the paper with its network and its settings.
+    Return a dataset of the paper with its network and its settings.
 
     Args:
-        name (`str`): One of [`available_presets`], or `module:Class` for a preset of your own.
-        options: What this preset leaves open, as its class documents it.
+        name (`str`): One of [`available_presets`], or `module:Class` for your own preset.
+        options: Options of the preset, as its class documents them.
     """
-    kind = preset_class(name)
-    known = signature(kind).parameters
+    cls = preset_class(name)
+    known = signature(cls).parameters
     unknown = [option for option in options if option not in known]
     if unknown:
         has = f"it has {', '.join(known)}" if known else "it has none"
         raise ValueError(f"preset {name!r} has no option {unknown[0]!r}; {has}.")
-    return kind(**{option: _of_kind(value, known[option], name) for option, value in options.items()})
+    return cls(**{option: _converted(value, known[option], name) for option, value in options.items()})
 
 
 def preset_class(name: str) -> type[Preset]:
-    """The class behind a name that [`get_preset`] takes."""
-    from glc_hf.experiments.presets.base import registered
-
+    """Return the class behind a name that [`get_preset`] takes."""
     _import_all()
     if ":" in name:
         return named_class(name, "preset")
-    if name not in registered():
+    if name not in PRESETS:
         raise ValueError(
             f"unknown preset {name!r}; it is one of {', '.join(available_presets())}, or module:Class for your own."
         )
-    return registered()[name]
+    return PRESETS[name]
 
 
-def _of_kind(value: Any, option: Parameter, preset: str) -> Any:
-    """A word of the command line as the number or truth value that the option is annotated with."""
-    kind = str(getattr(option.annotation, "__name__", option.annotation)).partition(" | ")[0]
-    if not isinstance(value, str) or kind not in _KINDS:
+def _converted(value: Any, option: Parameter, preset: str) -> Any:
+    """Convert an option from the command line to the number or boolean that it is annotated with."""
+    annotation = str(getattr(option.annotation, "__name__", option.annotation)).partition(" | ")[0]
+    if not isinstance(value, str) or annotation not in _CONVERTERS:
         return value
     try:
-        return _KINDS[kind](value.lower())
+        return _CONVERTERS[annotation](value.lower())
     except (KeyError, ValueError):
-        raise ValueError(f"preset {preset!r}: the option {option.name} is of kind {kind}, got {value!r}.") from None
+        raise ValueError(f"preset {preset!r}: option {option.name} has type {annotation}, got {value!r}.") from None

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""What the presets of colour images share: small images made into batches, with random crops and mirroring."""
+"""Presets of small images: MNIST, CIFAR-10, CIFAR-100 and SVHN."""
 
 from __future__ import annotations
 
@@ -11,19 +11,27 @@ import numpy as np
 import torch
 from datasets import Array3D, ClassLabel, Dataset, Features, Image
 
-from glc_hf.experiments.presets.base import PreparedData, Preset, label_names, register
+from glc_hf.backbones import ImageMLPConfig, ImageMLPForImageClassification
+from glc_hf.backbones.base import label_mapping
+from glc_hf.backbones.timm_network import require_timm, timm_network
+from glc_hf.experiments.presets import register
+from glc_hf.experiments.presets.base import PreparedData, Preset
+
+
+_SIZE = 28
+_PADDING = 4
 
 
 class SmallImages:
     """
-    A transform for `with_transform`: pictures of one size to `pixel_values`, normalised; of other columns `label`
-    alone stays, so that none reaches the model.
+    Transform for `with_transform`: images of one size to normalized `pixel_values`. Of the other columns only `label`
+    is kept, so that none reaches the model.
 
     Args:
-        column (`str`): The images' column.
-        mean, std (`Sequence[float]`): Of each channel, of pixels in [0, 1].
-        padding (`int`, *optional*, defaults to 0): Crops are drawn from the image with so many black pixels around.
-        mirror (`bool`, *optional*, defaults to `False`): Turn every other image round, at random.
+        column (`str`): The image column.
+        mean, std (`Sequence[float]`): Per channel, for pixels in [0, 1].
+        padding (`int`, *optional*, defaults to 0): Draw crops from the image with this many black pixels around it.
+        mirror (`bool`, *optional*, defaults to `False`): Flip images horizontally with probability 1/2.
     """
 
     def __init__(
@@ -36,96 +44,76 @@ class SmallImages:
         self.mirror = mirror
 
     def __call__(self, rows: dict[str, list[Any]]) -> dict[str, Any]:
-        """Draws come from torch's random state, which the Trainer seeds."""
-        found: dict[str, Any] = {"label": rows["label"]} if "label" in rows else {}
+        """Random draws come from torch's random state, which the Trainer seeds."""
+        prepared: dict[str, Any] = {"label": rows["label"]} if "label" in rows else {}
         if self.column in rows:
-            images = [np.asarray(picture.convert("RGB")) for picture in rows[self.column]]
-            images = [self._moved(image) for image in images]
+            images = [self._moved(np.asarray(image.convert("RGB"))) for image in rows[self.column]]
             pixels = (np.stack(images).astype(np.float32) / 255 - self.mean) / self.std
-            found["pixel_values"] = list(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())
-        return found
+            prepared["pixel_values"] = list(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())
+        return prepared
 
     def _moved(self, image: np.ndarray) -> np.ndarray:
         height, width, _ = image.shape
         if self.padding:
             top, left = torch.randint(2 * self.padding + 1, (2,)).tolist()
-            around = np.pad(image, ((self.padding, self.padding), (self.padding, self.padding), (0, 0)))
-            image = around[top : top + height, left : left + width]
+            padded = np.pad(image, ((self.padding, self.padding), (self.padding, self.padding), (0, 0)))
+            image = padded[top : top + height, left : left + width]
         return image[:, ::-1] if self.mirror and torch.rand(()) < 0.5 else image
 
 
 class WideResNetPreset(Preset):
     """
-    Images of 32×32 pixels and a wide residual network of timm under transformers' wrapper.
+    Images of 32×32 pixels and a wide residual network of timm in transformers' wrapper.
 
     Args:
-        architecture (`str`, *optional*): Another network, by a name that `timm.create_model` takes, such as
-            `wide_resnet10_1_cifar`, which is some ten times faster than the paper's. Results say so: they are reduced.
+        architecture (`str`, *optional*): Another network, by a name that `timm.create_model` takes, for example
+            `wide_resnet10_1_cifar`, which is about ten times faster than the paper's. The results are then marked as
+            reduced.
 
     Class attributes:
         paper_architecture (`str`): The network of the paper's runs.
-        mirror (`bool`): Whether images are mirrored at random; crops always are drawn.
+        mirror (`bool`): Whether images are flipped at random; crops are always random.
     """
 
     paper_architecture: ClassVar[str] = "wide_resnet40_2_cifar"
     mirror: ClassVar[bool] = True
-    tells = ("architecture",)
+    reported_options = ("architecture",)
     lr_scheduler_type = "cosine"
-    _padding = 4
 
     def __init__(self, architecture: str | None = None) -> None:
         self.architecture = architecture or self.paper_architecture
 
     def rows_of(self, data_root: str | None = None, limit: int | None = None) -> tuple[Dataset, Dataset, str | None]:
-        """See [`Preset`]; a network that is not the paper's counts as something left out."""
         train, test, reduced = super().rows_of(data_root, limit)
         if self.architecture != self.paper_architecture:
             reduced = ", ".join(filter(None, (reduced, f"network {self.architecture}")))
         return train, test, reduced
 
-    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
-        """See [`Preset`]; images are decoded as they are needed."""
-        from glc_hf.backbones.timm_network import require_timm
-
+    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None) -> PreparedData:
         require_timm()
         from glc_hf.backbones.wide_resnet import CIFAR_MEAN, CIFAR_STD
 
-        names = label_names(train, self.label, self.num_labels)
-        column = self.inputs[0]
-        shape = (column, CIFAR_MEAN, CIFAR_STD)
-        return PreparedData(
-            self._named(train).with_transform(SmallImages(*shape, padding=self._padding, mirror=self.mirror)),
-            self._named(test).with_transform(SmallImages(*shape)),
-            names,
-            groups=self.groups(names),
-            reduced=reduced,
-        )
-
-    def _named(self, dataset: Dataset) -> Dataset:
-        dataset = dataset.select_columns([self.inputs[0], self.label])
-        return dataset if self.label == "label" else dataset.rename_column(self.label, "label")
+        names, column = self.label_names(train), self.inputs[0]
+        train, test = (rows.select_columns([column, self.label]) for rows in (train, test))
+        if self.label != "label":
+            train, test = (rows.rename_column(self.label, "label") for rows in (train, test))
+        moved = SmallImages(column, CIFAR_MEAN, CIFAR_STD, padding=_PADDING, mirror=self.mirror)
+        still = SmallImages(column, CIFAR_MEAN, CIFAR_STD)
+        return PreparedData(train.with_transform(moved), test.with_transform(still), names, groups=self.groups(names))
 
     def groups(self, names: list[str]) -> list[int] | None:
-        """The superclass of each class, if there are any."""
+        """Return the superclass of each class, if there are superclasses."""
         return None
 
     def network(self, data: PreparedData) -> torch.nn.Module:
-        """See [`Preset`]."""
-        from glc_hf.backbones.timm_network import timm_network
-
-        # Weights with the channels last, which CPUs are faster with.
+        # CPUs are faster with weights in the channels-last format.
         return timm_network(self.architecture, data.label_names).to(memory_format=torch.channels_last)
 
     def settings(self) -> dict[str, Any]:
-        """See [`Preset`]."""
         return {**super().settings(), "per_device_eval_batch_size": 256}
 
     def optimizer(self) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-        """Gradient descent with Nesterov momentum."""
         return torch.optim.SGD, {"lr": self.learning_rate, "momentum": 0.9, "nesterov": True}
-
-
-_SIZE = 28
 
 
 @register("mnist")
@@ -134,16 +122,15 @@ class MNIST(Preset):
     60,000 digits to train on and 10,000 to test, pixels in [0, 1]; Adam, 10 epochs, batches of 32, learning rate
     0.001, L2 1e-6 on all layers.
 
-    Where text and code of the paper differ this takes the code, whose figures the tables print: a network of
-    784-128-128-10 (the text: one hidden layer of 256, the preset `mnist_text`), and 0.1, 1 and 5 % trusted rows (the
-    tables: 5, 10 and 25 %).
+    Where the text and the code of the paper differ, this follows the code, which produced the figures of the tables: a
+    network of 784-128-128-10 (text: one hidden layer of 256, the preset `mnist_text`), and 0.1, 1 and 5 % trusted rows
+    (tables: 5, 10 and 25 %).
     """
 
     dataset = "ylecun/mnist"
     num_labels = 10
     inputs = ("image",)
     trusted = (0.001, 0.01, 0.05)
-    paper_percent: ClassVar[dict[float, float]] = {0.001: 5, 0.01: 10, 0.05: 25}
     stacks = True
     num_train_epochs = 10
     batch_size = 32
@@ -151,57 +138,49 @@ class MNIST(Preset):
     weight_decay = 1e-6
     hidden_sizes: ClassVar[list[int]] = [128, 128]
 
-    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
-        """Decodes every image once; see [`Preset`]."""
-        names = label_names(train, self.label, self.num_labels)
-        return PreparedData(self._decoded(train, names), self._decoded(test, names), names, reduced=reduced)
+    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None) -> PreparedData:
+        names = self.label_names(train)
+        shape = (1, _SIZE, _SIZE)
+        features = Features(pixel_values=Array3D(shape, "float32"), label=ClassLabel(names=names))
 
-    def _decoded(self, dataset: Dataset, names: list[str]) -> Dataset:
-        pixels = np.empty((len(dataset), 1, _SIZE, _SIZE), dtype=np.float32)
-        stored = dataset.select_columns(["image"]).cast_column("image", Image(decode=False)).with_format(None)
-        row = 0
-        for batch in stored.iter(1000):
-            for image in batch["image"]:
-                pixels[row, 0] = _grey(image, row)
-                row += 1
-        pixels /= 255
-        features = Features({"pixel_values": Array3D((1, _SIZE, _SIZE), "float32"), "label": ClassLabel(names=names)})
-        labels = dataset.with_format("numpy")["label"][:]
-        return Dataset.from_dict({"pixel_values": pixels, "label": labels}, features=features).with_format("torch")
+        def decoded(dataset: Dataset) -> Dataset:
+            pixels = np.empty((len(dataset), *shape), dtype=np.float32)
+            stored = dataset.select_columns(["image"]).cast_column("image", Image(decode=False)).with_format(None)
+            images = (image for batch in stored.iter(1000) for image in batch["image"])
+            for row, image in enumerate(images):
+                pixels[row, 0] = _gray(image, row)
+            pixels /= 255
+            columns = {"pixel_values": pixels, "label": dataset.with_format("numpy")["label"][:]}
+            return Dataset.from_dict(columns, features=features).with_format("torch")
+
+        return PreparedData(decoded(train), decoded(test), names)
 
     def network(self, data: PreparedData) -> torch.nn.Module:
-        """See [`Preset`]."""
-        from glc_hf.backbones import ImageMLPConfig, ImageMLPForImageClassification
-        from glc_hf.backbones.base import label_mapping
-
-        config = ImageMLPConfig(
-            image_size=_SIZE,
-            hidden_sizes=list(self.hidden_sizes),
-            **label_mapping(data.label_names),
-        )
+        labels = label_mapping(data.label_names)
+        config = ImageMLPConfig(image_size=_SIZE, hidden_sizes=list(self.hidden_sizes), **labels)
         return ImageMLPForImageClassification(config)
 
     def tensors(self, dataset: Dataset) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """See [`Preset`]."""
         rows = dataset.with_format("torch", columns=["pixel_values", "label"])[:]
-        return {"pixel_values": rows["pixel_values"]}, rows["label"]
+        labels = rows.pop("label")
+        return rows, labels
 
 
 @register("mnist_text")
 class MNISTText(MNIST):
-    """MNIST with the network of the paper's text, one hidden layer of 256 units; see [`MNIST`]."""
+    """[`MNIST`] with the network of the paper's text, one hidden layer of 256 units."""
 
     hidden_sizes: ClassVar[list[int]] = [256]
 
 
-def _grey(image: dict[str, Any], row: int) -> np.ndarray:
-    from PIL import Image as Picture
+def _gray(image: dict[str, Any], row: int) -> np.ndarray:
+    from PIL import Image as PILImage
 
-    with Picture.open(io.BytesIO(image["bytes"]) if image["bytes"] is not None else image["path"]) as picture:
-        grey = np.asarray(picture if picture.mode == "L" else picture.convert("L"))
-    if grey.shape != (_SIZE, _SIZE):
-        raise ValueError(f"image {row} is {grey.shape[1]}×{grey.shape[0]} pixels, not {_SIZE}×{_SIZE}.")
-    return grey
+    with PILImage.open(io.BytesIO(image["bytes"]) if image["bytes"] is not None else image["path"]) as opened:
+        gray = np.asarray(opened if opened.mode == "L" else opened.convert("L"))
+    if gray.shape != (_SIZE, _SIZE):
+        raise ValueError(f"image {row} is {gray.shape[1]}×{gray.shape[0]} pixels, not {_SIZE}×{_SIZE}.")
+    return gray
 
 
 @register("cifar10")
@@ -210,11 +189,11 @@ class CIFAR10(WideResNetPreset):
     50,000 images to train on and 10,000 to test, WRN-40-2, 75 epochs of gradient descent with Nesterov momentum and a
     cosine schedule.
 
-    The text gives no more. Batches of 128, learning rate 0.1, momentum 0.9, weight decay 5e-4, dropout 0.3, random
-    crops from the image padded by 4 pixels, and mirroring are what such networks are commonly trained with.
+    The text says no more. Batches of 128, learning rate 0.1, momentum 0.9, weight decay 5e-4, dropout 0.3, random
+    crops from the image padded by 4 pixels, and flips are the usual settings of these networks.
 
-    Weak labels (`noises`) come from such a network after ten epochs on clean labels, and have fractions of their own
-    in the tables: `weak_trusted`.
+    Weak labels (`noises`) come from this network after ten epochs on clean labels. The tables have other fractions
+    for them: `weak_trusted`.
     """
 
     dataset = "uoft-cs/cifar10"
@@ -222,8 +201,7 @@ class CIFAR10(WideResNetPreset):
     inputs = ("img",)
     noises = ("uniform", "flip", "weak")
     trusted = (0.05, 0.1, 0.25)
-    weak_trusted: ClassVar[tuple[float, ...]] = (0.01, 0.05, 0.1)
-    paper_percent: ClassVar[dict[float, float]] = {0.01: 1, 0.05: 5, 0.1: 10, 0.25: 25}
+    weak_trusted = (0.01, 0.05, 0.1)
     num_train_epochs = 75
     batch_size = 128
     learning_rate = 0.1
@@ -232,24 +210,23 @@ class CIFAR10(WideResNetPreset):
 
 @register("cifar100")
 class CIFAR100(CIFAR10):
-    """CIFAR-100, trained as [`CIFAR10`]; its 20 superclasses are the groups of hierarchical noise."""
+    """CIFAR-100, trained like [`CIFAR10`]; its 20 superclasses are the groups of hierarchical noise."""
 
     dataset = "uoft-cs/cifar100"
     num_labels = 100
     label = "fine_label"
     noises = ("uniform", "flip", "hierarchical", "weak")
-    weak_trusted: ClassVar[tuple[float, ...]] = (0.05, 0.1, 0.25)
-    paper_percent: ClassVar[dict[float, float]] = {0.05: 5, 0.1: 10, 0.25: 25}
+    weak_trusted = (0.05, 0.1, 0.25)
 
     def groups(self, names: list[str]) -> list[int]:
-        """The number of each class's superclass, in the dataset's own order."""
-        found = {name: number for number, group in enumerate(SUPERCLASSES.values()) for name in group.split()}
-        unknown = [name for name in names if name not in found]
+        numbers = {name: number for number, group in enumerate(SUPERCLASSES.values()) for name in group.split()}
+        unknown = [name for name in names if name not in numbers]
         if unknown:
-            raise ValueError(f"preset {self.name!r}: {', '.join(unknown[:5])} are no classes of CIFAR-100.")
-        return [found[name] for name in names]
+            raise ValueError(f"preset {self.name!r}: {', '.join(unknown[:5])} are not classes of CIFAR-100.")
+        return [numbers[name] for name in names]
 
 
+# In the order of the dataset's coarse labels.
 SUPERCLASSES: dict[str, str] = {
     "aquatic_mammals": "beaver dolphin otter seal whale",
     "fish": "aquarium_fish flatfish ray shark trout",
@@ -279,9 +256,9 @@ class SVHN(WideResNetPreset):
     """
     73,257 house numbers, cropped to their digits, to train on and 26,032 to test.
 
-    The paper prints results (in its appendix) and no recipe, and there is no code for it. Taken here: WRN-16-4 with
+    The paper prints results (in its appendix) but no recipe, and there is no code for it. This uses WRN-16-4 with
     dropout 0.3, 20 epochs of gradient descent with Nesterov momentum, batches of 128, learning rate 0.01, a cosine
-    schedule, weight decay 5e-4, random crops, and no mirroring, which would make other signs of the digits.
+    schedule, weight decay 5e-4, random crops, and no flips, which would turn digits into other signs.
     """
 
     dataset = "ufldl-stanford/svhn"
@@ -291,7 +268,6 @@ class SVHN(WideResNetPreset):
     paper_architecture = "wide_resnet16_4_cifar"
     mirror = False
     trusted = (0.001, 0.01, 0.05)
-    paper_percent: ClassVar[dict[float, float]] = {0.001: 0.1, 0.01: 1, 0.05: 5}
     num_train_epochs = 20
     batch_size = 128
     learning_rate = 0.01

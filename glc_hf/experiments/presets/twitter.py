@@ -1,17 +1,18 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Parts of speech in tweets with a network that sees a word and its two neighbours."""
+"""Preset of parts of speech in tweets, with a network that sees a word and its two neighbors."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from datasets import Dataset, Features, List, Value
 
-from glc_hf.experiments.presets.base import PreparedData, Preset, label_names, register
+from glc_hf.backbones import WindowTaggerConfig, WindowTaggerForTokenClassification, read_word_vectors
+from glc_hf.backbones.base import label_mapping
+from glc_hf.experiments.presets import register
+from glc_hf.experiments.presets.base import PreparedData, Preset
 from glc_hf.labels.reading import IGNORED_LABEL
 
 
@@ -22,21 +23,21 @@ _VECTORS = "ark-tweets/glove.6B.50d.tweets.txt.gz"
 class Twitter(Preset):
     """
     Words of tweets with 25 parts of speech, 1,000 + 327 tweets (train and validation) to train on and 500 to test; the
-    50-dimensional vectors of a word and of its two neighbours through one hidden layer of 256 units with GELU; Adam,
-    15 epochs, batches of 64, learning rate 0.001, L2 5e-5 on all but the output layer.
+    50-dimensional vectors of a word and of its two neighbors through one hidden layer of 256 units with GELU; Adam, 15
+    epochs, batches of 64, learning rate 0.001, L2 5e-5 on all but the output layer.
 
-    Every word is an example: a row holds the three words of its window, with the label in the middle. Beyond the ends
-    of a tweet the vectors are zero.
+    Every word is an example: a row holds the three words of its window, with the label in the middle. Vectors beyond
+    the ends of a tweet are zero.
 
-    The tables print 5, 10 and 25 % trusted; this takes the 1, 5 and 25 % of the code. The network is the text's; the
-    code has two hidden layers with ReLU, and L2 on all weights. The authors' vectors, made from tweets, are not to be
-    had: any file in GloVe's form does, and the paper's figures are not to be expected with another. Words that the
-    file lacks and the training set holds more than once (`<@MENTION>`, links, contractions) get vectors drawn at
-    random; any other unknown word has the mean of the file's.
+    The tables print 5, 10 and 25 % trusted; this uses the 1, 5 and 25 % of the code. The network is that of the text;
+    the code has two hidden layers with ReLU, and L2 on all weights. The authors' vectors, trained on tweets, are not
+    available. Any file in GloVe format works, but don't expect the paper's figures with it. Words missing in the file
+    that occur more than once in the training set (`<@MENTION>`, links, contractions) get random vectors; any other
+    unknown word gets the mean of the file's vectors.
 
     Args:
         vectors (`str`, *optional*):
-            The file of word vectors, by default `ark-tweets/glove.6B.50d.tweets.txt.gz` in `data_root`.
+            File of word vectors, by default `ark-tweets/glove.6B.50d.tweets.txt.gz` in `data_root`.
     """
 
     dataset = "ark-tweets/pos"
@@ -44,8 +45,8 @@ class Twitter(Preset):
     label = "pos_tags"
     inputs = ("tokens",)
     train_splits = ("train", "validation")
+    prepared_label_column = "labels"
     trusted = (0.01, 0.05, 0.25)
-    paper_percent: ClassVar[dict[float, float]] = {0.01: 5, 0.05: 10, 0.25: 25}
     stacks = True
     num_train_epochs = 15
     batch_size = 64
@@ -55,89 +56,47 @@ class Twitter(Preset):
     def __init__(self, vectors: str | Path | None = None) -> None:
         self.vectors = vectors
 
-    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None, reduced: str | None) -> PreparedData:
-        """See [`Preset`]."""
-        from glc_hf.backbones import read_word_vectors
-
-        names = label_names(train, self.label, self.num_labels)
-        counts = Counter(word.lower() for words in train["tokens"] for word in words)
-        # Once is not enough: what is rare is what words of the test set are that nobody has seen.
-        known = (word for word, count in counts.items() if count > 1)
-        tokenizer, vectors = read_word_vectors(self._vectors_file(data_root), known)
-        vocabulary = tokenizer.get_vocab()
-        return PreparedData(
-            _windows(train, vocabulary, tokenizer.unk_token_id),
-            _windows(test, vocabulary, tokenizer.unk_token_id),
-            names,
-            label_column="labels",
-            processing_class=tokenizer,
-            word_vectors=vectors,
-            reduced=reduced,
-        )
-
-    @property
-    def prepared_label_column(self) -> str:
-        """See [`Preset`]."""
-        return "labels"
-
-    def _vectors_file(self, data_root: str | None) -> Path:
-        if self.vectors is not None:
-            return Path(self.vectors)
-        if data_root is None or not (Path(data_root).expanduser() / _VECTORS).is_file():
+    def make_ready(self, train: Dataset, test: Dataset, data_root: str | None) -> PreparedData:
+        path = Path(self.vectors or Path(data_root or "data_root").expanduser() / _VECTORS)
+        if self.vectors is None and not path.is_file():
             raise FileNotFoundError(
-                f"preset 'twitter' needs word vectors, and there are none at {data_root or 'data_root'}/{_VECTORS}: "
-                "name a file in GloVe's form with get_preset('twitter', vectors='glove.6B.50d.txt')."
+                f"preset 'twitter' needs word vectors, and there is no file {path}: name a file in GloVe format with "
+                "get_preset('twitter', vectors='glove.6B.50d.txt')."
             )
-        return Path(data_root).expanduser() / _VECTORS
+        counts = Counter(word.lower() for words in train["tokens"] for word in words)
+        # Words that occur once stay unknown, like the words of the test set that the training set doesn't have.
+        tokenizer, vectors = read_word_vectors(path, (word for word, count in counts.items() if count > 1))
+        windows = [_windows(rows, tokenizer.get_vocab(), tokenizer.unk_token_id) for rows in (train, test)]
+        return PreparedData(*windows, self.label_names(train), processing_class=tokenizer, word_vectors=vectors)
 
     def network(self, data: PreparedData) -> torch.nn.Module:
-        """See [`Preset`]."""
-        from glc_hf.backbones import WindowTaggerConfig, WindowTaggerForTokenClassification
-        from glc_hf.backbones.base import label_mapping
-
-        vectors = data.word_vectors
-        config = WindowTaggerConfig(
-            vocab_size=vectors.shape[0],
-            embedding_size=vectors.shape[1],
-            **label_mapping(data.label_names),
-        )
+        words, size = data.word_vectors.shape
+        config = WindowTaggerConfig(vocab_size=words, embedding_size=size, **label_mapping(data.label_names))
         model = WindowTaggerForTokenClassification(config)
-        model.set_word_vectors(vectors)
+        model.set_word_vectors(data.word_vectors)
         return model
 
     def decays(self, parameter_name: str) -> bool:
-        """All but the output layer."""
         return not parameter_name.startswith("classifier.")
 
     def tensors(self, dataset: Dataset) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """See [`Preset`]; the label of a row is that of its middle word."""
         rows = dataset.with_format("torch", columns=["input_ids", "attention_mask", "labels"])[:]
-        return {name: rows[name] for name in ("input_ids", "attention_mask")}, rows["labels"][:, 1]
-
-    def item_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        """Those of the middle word."""
-        return logits[..., 1, :]
+        labels = rows.pop("labels")
+        return rows, labels[:, 1]
 
 
 def _windows(dataset: Dataset, vocabulary: dict[str, int], unknown: int) -> Dataset:
-    """One row for each word of each tweet: the word between its neighbours, 0 where there is none."""
-    rows: dict[str, list[Any]] = {"input_ids": [], "attention_mask": [], "labels": []}
+    """One row per word of each tweet: the word between its neighbors, 0 if there is none."""
+    rows: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": [], "labels": []}
     for number, (words, tags) in enumerate(zip(dataset["tokens"], dataset["pos_tags"], strict=True)):
         if len(words) != len(tags):
             raise ValueError(f"tweet {number} has {len(words)} words and {len(tags)} tags.")
         ids = [0, *(vocabulary.get(word.lower(), unknown) for word in words), 0]
-        there = [0, *[1] * len(words), 0]
-        for place, tag in enumerate(tags):
-            rows["input_ids"].append(ids[place : place + 3])
-            rows["attention_mask"].append(there[place : place + 3])
+        mask = [0, *[1] * len(words), 0]
+        for start, tag in enumerate(tags):
+            rows["input_ids"].append(ids[start : start + 3])
+            rows["attention_mask"].append(mask[start : start + 3])
             rows["labels"].append([IGNORED_LABEL, tag, IGNORED_LABEL])
-    features = Features(
-        {
-            "input_ids": List(Value("int64"), length=3),
-            "attention_mask": List(Value("int64"), length=3),
-            "labels": List(Value("int64")),
-        }
-    )
-    return Dataset.from_dict({name: np.array(values) for name, values in rows.items()}, features=features).with_format(
-        "torch"
-    )
+    window = List(Value("int64"), length=3)
+    features = Features(input_ids=window, attention_mask=window, labels=List(Value("int64")))
+    return Dataset.from_dict(rows, features=features).with_format("torch")

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Adam for a table of which a step reads few rows: the others are updated when they are next read."""
+"""Adam for a table of which a step reads few rows: the other rows are updated when they are read again."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ class LateAdam:
     """
     Adam on every row of a table, at the cost of the rows that are read.
 
-    Under Adam a row moves on without a gradient, by a momentum that fades, so a step costs as much as the whole table
-    is large. Nobody sees a row before it is read again, though: here it stays as it is until then, and makes up for
-    all steps it has missed in one. (`torch.optim.SparseAdam` leaves those steps out, and is another optimizer.)
+    Under Adam a row without a gradient still moves, by a momentum that decays, so a step costs as much as the whole
+    table is large. But nobody sees a row before it is read again. Here a row is left alone until then, and makes up
+    for all missed steps at once. (`torch.optim.SparseAdam` omits those steps and is a different optimizer.)
 
-    With the row's moments m and v when it was last read, and β1, β2, ε and the learning rate of Adam, those steps add
-    up to
+    With the row's moments m and v when it was last read, and β1, β2, ε and the learning rate of Adam, the missed steps
+    sum to
 
         m · Σ a·y / (√v + ε·y),  a = lr·β1^j / (1 − β1^t),  y = √((1 − β2^t) / β2^j)
 
-    a function of √v with one term for each step (the j-th missed one, at time t). It is taken as the two terms of
-    Gauss's quadrature, whose sums of a, a·y, a·y² and a·y³ are the same: exact where ε is small beside √v and where it
-    is large, and within some millionths in between. These four sums grow at every step, whatever the schedule of the
-    learning rate.
+    a function of √v with one term per step (the j-th missed one, at time t). It is approximated by two terms (Gaussian
+    quadrature) with the same sums of a, a·y, a·y² and a·y³: exact if ε is much smaller or much larger than √v, and
+    within some 1e-6 in between. These four sums are updated at every step, for any learning rate schedule.
 
     Args:
         table (`nn.Parameter` of shape `(N, D)`): Updated in place; its `grad` is neither read nor written.
-        optimizer (`torch.optim.Adam`): Of the other parameters: its settings, and its learning rate at each step.
+        optimizer (`torch.optim.Adam`): The optimizer of the other parameters, for its settings and learning rate.
     """
 
     def __init__(self, table: nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
@@ -36,13 +35,13 @@ class LateAdam:
         (self.beta1, self.beta2), self.eps = optimizer.defaults["betas"], optimizer.defaults["eps"]
         self.first, self.second = torch.zeros_like(self.table), torch.zeros_like(self.table)
         self.steps = torch.zeros(())
-        # Of each row since it was last read: β1^j and √β2^j, and the sums of a·y^n for n = 0…3.
+        # Per row, since it was last read: β1^j and √β2^j, and the sums of a·y^n for n = 0…3.
         self.fade = torch.ones(2, len(table), dtype=torch.float64)
         self.sums = torch.zeros(4, len(table), dtype=torch.float64)
         self._read: tuple[Tensor, ...] = ()
 
     def read(self, rows: Tensor) -> Tensor:
-        """The given rows (no row twice) as Adam would have them by now."""
+        """Return the given rows (no row twice) with the values that Adam would have given them by now."""
         values, first, second = (one.index_select(0, rows) for one in (self.table, self.first, self.second))
         root = second.sqrt()
         for weight, node in _two_terms(self.sums[:, rows].unsqueeze(-1)):
@@ -54,12 +53,7 @@ class LateAdam:
         return values
 
     def step(self, gradient: Tensor) -> None:
-        """
-        One step of the whole table.
-
-        Args:
-            gradient (`Tensor`): Of the rows last read. All others are zero.
-        """
+        """Make one step of the whole table, with the gradient of the rows last read. That of other rows is zero."""
         rows, values, first, second = self._read
         lr = float(self.optimizer.param_groups[0]["lr"])
         adam(
@@ -79,14 +73,14 @@ class LateAdam:
         self.fade[:, rows], self.sums[:, rows] = 1.0, 0.0
 
     def finish(self) -> None:
-        """Brings every row up to date."""
+        """Update every row."""
         for rows in torch.arange(len(self.table)).split(1000):
             self.table.index_copy_(0, rows, self.read(rows))
 
 
 def _two_terms(sums: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Weights and nodes of two points with these sums of weight·node^n, n = 0…3. Where all nodes are (almost) the same
-    the first point is that node, and the second weighs nothing."""
+    """Return weights and nodes of two points with these sums of weight·node^n, n = 0…3. If all nodes are (almost)
+    equal, the first point is that node, and the second has weight zero."""
     s0, s1, s2, s3 = sums
     spread = s0 * s2 - s1 * s1
     apart = spread > 1e-7 * s1 * s1

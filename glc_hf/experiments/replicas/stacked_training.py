@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""One stage of all replicas: the batches that `Trainer` would take, in its order."""
+"""Training one stage of all replicas with the same batches as `Trainer`, and the gradients of the losses."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from glc_hf.training.config import GLCConfig
 
 
-# Updates that treat each number by itself: replicas in one tensor are then updated as if alone.
+# Optimizers whose update is element-wise, so replicas in one tensor don't affect each other.
 _ELEMENT_WISE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 _ROWS_AT_ONCE = 1000
 
 
 def batches(rows: np.ndarray, args: GLCConfig, min_updates: int) -> tuple[int, Iterator[Tensor]]:
-    """How many updates a stage on these rows takes, and the row numbers of each one's batch."""
+    """Return the number of updates of a stage on these rows, and the row numbers of each batch."""
     size = args.per_device_train_batch_size
     per_epoch = math.ceil(len(rows) / size)
     updates = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * args.num_train_epochs)
@@ -52,13 +52,13 @@ def batches(rows: np.ndarray, args: GLCConfig, min_updates: int) -> tuple[int, I
 def make_optimizer(
     network: StackedNetwork, preset: Preset, args: GLCConfig
 ) -> tuple[torch.optim.Optimizer, LateAdam | None]:
-    """The preset's optimizer over the stacked parameters, with its weight decay where the preset has it; and that of
-    the parameter whose rows can wait, if it comes to the same."""
-    kind, settings = preset.optimizer()
-    if kind not in _ELEMENT_WISE:
-        raise ValueError(f"replicas need an optimizer that works number by number, and {kind.__name__} may not.")
-    late = network.late_parameter()
-    plain_adam = kind is not torch.optim.SGD and settings.keys() <= {"lr", "betas", "eps"}
+    """Return the preset's optimizer over the stacked parameters with its weight decay, and a [`LateAdam`] for the
+    network's `late_parameter` if that is equivalent."""
+    cls, settings = preset.optimizer()
+    if cls not in _ELEMENT_WISE:
+        raise ValueError(f"replicas need an element-wise optimizer, and {cls.__name__} may not be one.")
+    late = network.late_parameter
+    plain_adam = cls is not torch.optim.SGD and settings.keys() <= {"lr", "betas", "eps"}
     if late is not None and (not plain_adam or preset.decays(late)):
         late = None
     groups = [
@@ -69,163 +69,125 @@ def make_optimizer(
         for decays in (True, False)
     ]
     groups = [group for group in groups if group["params"]]
-    optimizer = kind(groups, **{"lr": args.learning_rate, **settings}, fused=True)
+    optimizer = cls(groups, **{"lr": args.learning_rate, **settings}, fused=True)
     return optimizer, LateAdam(network.parameters[late], optimizer) if late is not None else None
 
 
 def train_stage(
     network: StackedNetwork,
     inputs: tuple[Tensor, ...],
-    loss: StackedLoss,
+    loss: LossGradient,
     rows: np.ndarray,
     preset: Preset,
     args: GLCConfig,
-    min_updates: int = 0,
-    tick: Callable[[float], None] | None = None,
+    min_updates: int,
+    tick: Callable[[float], None],
 ) -> None:
-    """
-    Trains every replica on the same batches, in place.
-
-    Args:
-        network (`StackedNetwork`): The replicas at the start.
-        inputs (`tuple[Tensor, ...]`): What they read, of all rows.
-        loss (`StackedLoss`): The loss of the stage.
-        rows (`np.ndarray`): The rows the stage trains on.
-        preset ([`Preset`]), args ([`GLCConfig`]): Optimizer and settings.
-        min_updates (`int`, *optional*, defaults to 0): At least so many steps.
-        tick (`Callable`, *optional*): Told now and then which share of the stage is done.
-    """
+    """Train every replica in place on the same batches of `rows`, for at least `min_updates` steps. `inputs` are those
+    of all rows; `tick` is called from time to time with the share of the stage that is done."""
     if args.max_grad_norm and args.max_grad_norm > 0:
-        raise ValueError("replicas can't be trained with max_grad_norm: clipping looks at all numbers together.")
+        raise ValueError("replicas can't be trained with max_grad_norm: clipping combines all numbers.")
     updates, drawn = batches(rows, args, min_updates)
-    optimizer, late = make_optimizer(network, preset, args)
-    network.start(late)
+    optimizer, network.late = make_optimizer(network, preset, args)
     schedule = get_scheduler(args.lr_scheduler_type, optimizer, args.get_warmup_steps(updates), updates)
     constant = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) == "constant"
     for step, batch in enumerate(drawn):
         logits = network.forward(tuple(tensor[batch] for tensor in inputs))
-        network.backward(loss.gradient(logits, batch))
+        network.backward(loss(logits, batch))
         optimizer.step()
-        network.after_step()
+        if network.late is not None:
+            network.late.step(network.late_gradient)
         if not constant:
             schedule.step()
         if step % 500 == 0:
             if not torch.isfinite(logits).all():
                 raise FloatingPointError(f"the logits of a replica are not finite at step {step} of {updates}.")
-            if tick is not None:
-                tick(step / updates)
-    network.finish()
+            tick(step / updates)
+    if network.late is not None:
+        network.late.finish()
+        network.late = None
 
 
 @torch.no_grad()
 def predict(network: StackedNetwork, inputs: tuple[Tensor, ...]) -> Tensor:
-    """Logits (R, N, K) of all rows."""
+    """Return the logits (R, N, K) of all rows."""
     parts = zip(*(tensor.split(_ROWS_AT_ONCE) for tensor in inputs), strict=True)
     return torch.cat([network.forward(part) for part in parts], dim=1)
 
 
-class PlainLoss:
+# The loss of a stage for all replicas: from the logits (R, B, K) and row numbers (B,) of a batch to d loss / d logits,
+# where the loss is each replica's mean over the batch. In the functions below `labels` (R, N) are the labels of all
+# rows for each replica, and `trusted` (N,) the flags.
+LossGradient = Callable[[Tensor, Tensor], Tensor]
+
+
+def plain_loss(labels: Tensor) -> LossGradient:
+    """Cross-entropy with the given labels."""
+
+    def gradient(logits: Tensor, rows: Tensor) -> Tensor:
+        probs, chosen = torch.softmax(logits, dim=-1), labels[:, rows].unsqueeze(-1)
+        probs.scatter_add_(-1, chosen, probs.new_full((), -1.0).expand(chosen.shape))
+        return probs.div_(len(rows))
+
+    return gradient
+
+
+def corrected_loss(labels: Tensor, trusted: Tensor | None, matrices: Sequence[CorruptionMatrix]) -> LossGradient:
     """
-    Cross-entropy against the labels as given.
+    Corrected cross-entropy with one matrix per replica, and plain cross-entropy on trusted rows.
 
-    Args:
-        labels (`Tensor` of shape `(R, N)`): Each replica's labels of all rows.
+    The weights w = C[:, label] of an item are looked up in one table: the columns of each replica's matrix, followed
+    by the unit vectors, which give the plain cross-entropy.
     """
+    columns = [torch.tensor(matrix.probs.T) for matrix in matrices]
+    num_labels = len(columns[0])
+    exact = torch.cat([*columns, torch.eye(num_labels, dtype=torch.float64)])
+    rounded = exact.to(torch.float32)
+    too_small = bool(((rounded < torch.finfo(torch.float32).smallest_normal) & (exact > 0)).any())
+    table = TransposedMatrix(rounded, exact if too_small else None, is_identity=False)
+    indices = labels + torch.arange(len(matrices)).unsqueeze(1) * num_labels
+    if trusted is not None:
+        indices = torch.where(trusted, labels + len(matrices) * num_labels, indices)
 
-    def __init__(self, labels: Tensor) -> None:
-        self.labels = labels
-
-    def gradient(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """d loss / d logits (R, B, K), the loss being each replica's mean over the batch `rows` (B,)."""
-        gradient = torch.softmax(logits, dim=-1)
-        labels = self.labels[:, rows].unsqueeze(-1)
-        gradient.scatter_add_(-1, labels, gradient.new_full((), -1.0).expand(labels.shape))
-        return gradient.div_(len(rows))
-
-
-class CorrectedLoss:
-    """
-    The corrected cross-entropy, each replica with its own matrix; plain on trusted rows.
-
-    Which weights w = C[:, label] an item needs is looked up in one table: the columns of every replica's matrix, and
-    after them the unit vectors, which make the loss plain.
-
-    Args:
-        labels (`Tensor` of shape `(R, N)`): Each replica's labels of all rows.
-        trusted (`Tensor` of shape `(N,)`, *optional*): Rows whose label is right.
-        matrices (`Sequence[CorruptionMatrix]`): One a replica.
-    """
-
-    def __init__(self, labels: Tensor, trusted: Tensor | None, matrices: Sequence[CorruptionMatrix]) -> None:
-        columns = [torch.tensor(matrix.probs.T) for matrix in matrices]
-        num_labels = len(columns[0])
-        exact = torch.cat([*columns, torch.eye(num_labels, dtype=torch.float64)])
-        rows = exact.to(torch.float32)
-        too_small = bool(((rows < torch.finfo(torch.float32).smallest_normal) & (exact > 0)).any())
-        self.table = TransposedMatrix(rows, exact if too_small else None, is_identity=False)
-        own = labels + torch.arange(len(matrices)).unsqueeze(1) * num_labels
-        self.places = own if trusted is None else torch.where(trusted, labels + len(matrices) * num_labels, own)
-
-    def gradient(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """See [`PlainLoss.gradient`]."""
+    def gradient(logits: Tensor, rows: Tensor) -> Tensor:
         flat = logits.reshape(-1, logits.shape[-1])
-        gradient = item_losses(flat, self.places[:, rows].reshape(-1), None, self.table, with_gradient=True)[1]
-        return gradient.view(logits.shape).div_(len(rows))
+        of_items = item_losses(flat, indices[:, rows].reshape(-1), None, table, with_gradient=True)[1]
+        return of_items.view(logits.shape).div_(len(rows))
+
+    return gradient
 
 
-class SoftTargetLoss:
-    """
-    Distillation: λ·onehot(label) + (1 − λ)·s(x) on untrusted rows, the label itself on trusted ones.
+def soft_target_loss(labels: Tensor, trusted: Tensor, soft_targets: Tensor, weights: Tensor) -> LossGradient:
+    """Distillation: target λ·onehot(label) + (1 − λ)·s(x) on untrusted rows, the label on trusted rows. `soft_targets`
+    is s(x), (R, N, K) with stride 0 over equal replicas, and `weights` is λ, (R,)."""
+    weight_of_label = torch.where(trusted, 1.0, weights.float().unsqueeze(1))
 
-    Args:
-        labels (`Tensor` of shape `(R, N)`): Each replica's labels of all rows.
-        trusted (`Tensor` of shape `(N,)`): Rows whose label is right.
-        soft_targets (`Tensor` of shape `(R, N, K)`): s(x); stride 0 over replicas where they are the same.
-        weights (`Tensor` of shape `(R,)`): λ.
-    """
+    def gradient(logits: Tensor, rows: Tensor) -> Tensor:
+        of_label, soft = weight_of_label[:, rows].unsqueeze(-1), soft_targets[:, rows]
+        probs = torch.softmax(logits, dim=-1)
+        # Soft targets may not sum exactly to one.
+        probs.mul_(of_label + (1.0 - of_label) * soft.sum(dim=-1, keepdim=True)).sub_((1.0 - of_label) * soft)
+        probs.scatter_add_(-1, labels[:, rows].unsqueeze(-1), -of_label)
+        return probs.div_(len(rows))
 
-    def __init__(self, labels: Tensor, trusted: Tensor, soft_targets: Tensor, weights: Tensor) -> None:
-        self.labels, self.soft_targets = labels, soft_targets
-        self.of_label = torch.where(trusted, 1.0, weights.float().unsqueeze(1))
-
-    def gradient(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """See [`PlainLoss.gradient`]."""
-        of_label = self.of_label[:, rows].unsqueeze(-1)
-        gradient = torch.softmax(logits, dim=-1)
-        soft = self.soft_targets[:, rows]
-        # Where the soft targets don't sum to one exactly, neither does their cross-entropy's share of p.
-        gradient.mul_(of_label + (1.0 - of_label) * soft.sum(dim=-1, keepdim=True)).sub_((1.0 - of_label) * soft)
-        gradient.scatter_add_(-1, self.labels[:, rows].unsqueeze(-1), -of_label)
-        return gradient.div_(len(rows))
-
-
-StackedLoss = PlainLoss | CorrectedLoss | SoftTargetLoss
+    return gradient
 
 
 def can_stack(method: type[Method]) -> bool:
-    """Whether the last stage of a method is one of the losses above."""
-    if method.item_weights is not Method.item_weights:
-        return False
+    """Whether the last stage of a method has one of the losses above."""
     known = (MatrixMethod.item_losses, Distillation.item_losses, Method.item_losses)
-    return method.item_losses in known
+    return method.item_weights is Method.item_weights and method.item_losses in known
 
 
-def last_stage_loss(methods: Sequence[Method], labels: Tensor, trusted: Tensor) -> StackedLoss:
-    """
-    The loss of the last stage.
-
-    Args:
-        methods (`Sequence[Method]`): One a replica, with its estimate.
-        labels (`Tensor` of shape `(R, N)`): Each replica's labels of all rows.
-        trusted (`Tensor` of shape `(N,)`): The flags.
-    """
+def last_stage_loss(methods: Sequence[Method], labels: Tensor, trusted: Tensor) -> LossGradient:
+    """Return the loss of the last stage. `methods` are those of the replicas, with their estimates."""
     first = methods[0]
     if isinstance(first, MatrixMethod):
         gold = trusted if first.identity_on_trusted else None
-        return CorrectedLoss(labels, gold, [method.matrix for method in methods])
+        return corrected_loss(labels, gold, [method.matrix for method in methods])
     if isinstance(first, Distillation):
         soft = [method.soft_targets for method in methods]
-        same = all(torch.equal(one, soft[0]) for one in soft[1:])
-        targets = soft[0].expand(len(methods), *soft[0].shape) if same else torch.stack(soft)
-        return SoftTargetLoss(labels, trusted, targets, torch.tensor([method.weight for method in methods]))
-    return PlainLoss(labels)
+        equal = all(torch.equal(one, soft[0]) for one in soft[1:])
+        targets = soft[0].expand(len(methods), *soft[0].shape) if equal else torch.stack(soft)
+        return soft_target_loss(labels, trusted, targets, torch.tensor([method.weight for method in methods]))
+    return plain_loss(labels)
