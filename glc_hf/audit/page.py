@@ -15,7 +15,6 @@ import numpy as np
 from datasets import Dataset, Image
 
 from glc_hf.audit.findings import Findings
-from glc_hf.matrix import largest_confusions
 
 
 _MAX_CLASSES_DRAWN = 60
@@ -54,7 +53,7 @@ def make_page(findings: Findings, rows: Dataset, inputs: tuple[str, ...], task: 
         "matrixNote": "Click a cell to see the rows that were given its label and should have its class."
         if drawn
         else "Too many classes to draw. The largest confusions: "
-        + "; ".join(f"{e['true']} → {e['noisy']} {e['probability']:.0%}" for e in largest_confusions(matrix, 10)),
+        + "; ".join(f"{e['true']} → {e['noisy']} {e['probability']:.0%}" for e in matrix.largest_confusions(10)),
         "classes": _classes(findings),
         "rows": _entries(findings, places, rows, inputs, task),
     }

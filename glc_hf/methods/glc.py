@@ -10,7 +10,7 @@ import torch
 from transformers.utils import logging
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
-from glc_hf.correction.refinement import enough_rows, lean_scarce_rows, most_likely_matrix
+from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import MatrixMethod, Stage, accumulate_trusted, finish_matrix, fit_stage_temperature, register
 from glc_hf.randomness import random_uint64
@@ -71,7 +71,7 @@ class GoldLossCorrection(MatrixMethod):
             probs, counts = accumulate_trusted(run, sums, temperature=temperature).compute()
             del sums
         if self._refines:
-            probs = lean_scarce_rows(probs, counts)
+            probs = shrink_rare_classes(probs, counts)
         self.matrix = finish_matrix(run, self.args, probs, counts)
         if self._refines:
             self.matrix = refine_on_features(run, self.matrix, self.args) or self.matrix
@@ -161,7 +161,7 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: GLC
             table.logits(head, looked_at).softmax(dim=-1),
             given[looked_at],
             first,
-            counts.clamp(min=enough_rows(counts)),
+            counts.clamp(min=rare_class_threshold(counts)),
             reduce=run.sum_over_processes,
         )
     return CorruptionMatrix(matrix, estimate.label_names)
@@ -189,7 +189,7 @@ def refine_estimate(run: EstimationRun, estimate: CorruptionMatrix, seed: int) -
         torch.cat(probs),
         torch.cat(labels),
         torch.tensor(estimate.probs),
-        counts.clamp(min=enough_rows(counts)),
+        counts.clamp(min=rare_class_threshold(counts)),
         reduce=run.sum_over_processes,
     )
     return CorruptionMatrix(refined, estimate.label_names)

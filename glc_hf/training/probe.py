@@ -123,7 +123,7 @@ class ProbeTrainer(StageTrainer):
         embedded = time.perf_counter()
         numbers = table.numbers
         trained = self.training_data.numbers_of(self.stage.items, self.stage, "trained")
-        places = table.places_of(torch.from_numpy(trained))
+        places = table.rows_of(torch.from_numpy(trained))
         words = random_uint64("probe", self.args.seed, numbers[places].numpy())
         held_out = torch.from_numpy(words < np.uint64(_HELD_OUT * 2**64))
         head, self.penalty, losses = table.fit_path(places, self._labels[numbers[places]], self.num_labels, held_out)
@@ -145,7 +145,7 @@ class ProbeTrainer(StageTrainer):
         """See [`~methods.base.EstimationRun.infer`]."""
         table = self.table
         numbers = torch.from_numpy(self.training_data.numbers_of(items, self.stage, part))
-        places = table.places_of(numbers)
+        places = table.rows_of(numbers)
         if only is not None:
             places = places[torch.isin(table.numbers[places], only)]
         for some in places.split(2**16):
