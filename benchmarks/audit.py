@@ -1,11 +1,11 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Which finds more of the wrong labels: `trainer.audit`, or cleanlab's label-quality scores given the same probabilities?
+Wrong labels found by `trainer.audit`, compared with cleanlab's label-quality scores from the same probabilities.
 
-A model is trained with `glc` on labels of which 40 % are flipped; both then rank the untrusted rows it was trained on,
-from the probabilities of that one model. Judged by the average precision of finding the rows whose label the noise
-changed (1: all of them come first; their share: a random order). Needs `pip install cleanlab` (extra `bench`). Each
-finished run is one line of the results file, and is not run again.
+A model is trained with `glc` on labels of which 40 % are flipped. Both then rank the untrusted training rows from the
+probabilities of that model. The score is the average precision of finding the rows whose label the noise changed (1 if
+all of them come first; their share for a random order). Needs `pip install cleanlab` (extra `bench`). Each finished
+run is one line of the results file and is not repeated.
 
     python benchmarks/audit.py --tasks digits --seeds 0 1 2
     python benchmarks/audit.py --tasks trec --seeds 0 --data <folder>/cogcomp/trec
@@ -14,28 +14,22 @@ finished run is one line of the results file, and is not run again.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import sys
-from pathlib import Path
-
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import digits
 import trec
+from result_files import RESULTS as FOLDER
+from result_files import add_run, make_runs_parser, read_runs
 
 
-RESULTS = Path(__file__).parent / "results" / "audit.jsonl"
+RESULTS = FOLDER / "audit.jsonl"
 STRENGTH = 0.4
 TRUSTED = {"digits": 0.05, "trec": 0.02}
 CLEANLAB = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
 
 
 def run(task: str, seed: int, data: str) -> dict:
-    """Trains one model, ranks its rows in all four ways, and returns how well each finds the changed labels."""
+    """Train one model and return the average precision of the audit and of cleanlab's three scores."""
     import numpy as np
     import torch
     from cleanlab.rank import get_label_quality_scores
@@ -44,8 +38,8 @@ def run(task: str, seed: int, data: str) -> dict:
     from glc_hf.training.inference import infer
 
     if task == "digits":
-        make, _ = digits.trainer_maker(seed, STRENGTH, fraction=TRUSTED[task])
-        trainer = make("glc")
+        make_trainer, _ = digits.trainer_maker(seed, STRENGTH, fraction=TRUSTED[task])
+        trainer = make_trainer("glc")
     else:
         trainer, _ = trec.make_trainer(data, "glc", seed, STRENGTH, TRUSTED[task], {})
     trainer.train()
@@ -73,19 +67,14 @@ def run(task: str, seed: int, data: str) -> dict:
     }
 
 
-def read_results() -> list[dict]:
-    """The results so far."""
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-
-
 def summary() -> str:
-    """Mean average precision of each way over the seeds, as a table."""
+    """Table of the mean average precision over the seeds."""
     names = ("audit", *(f"cleanlab {method}" for method in CLEANLAB))
     lines = [
-        "| data | seeds | labels wrong | " + " | ".join(f"`{name}`" for name in names) + " |",
+        "| dataset | seeds | wrong labels | " + " | ".join(f"`{name}`" for name in names) + " |",
         "| --- " * (len(names) + 3) + "|",
     ]
-    results = read_results()
+    results = read_runs(RESULTS)
     for task in dict.fromkeys(entry["task"] for entry in results):
         entries = [entry for entry in results if entry["task"] == task]
         wrong = statistics.mean(entry["wrong"] / entry["rows"] for entry in entries)
@@ -96,28 +85,19 @@ def summary() -> str:
 
 
 def main() -> None:
-    """Runs what is not in the results file yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_runs_parser(__doc__)
     parser.add_argument("--tasks", nargs="+", default=["digits", "trec"], choices=list(TRUSTED))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--data", default="cogcomp/trec", help="TREC: Hub id or local folder")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--summary", action="store_true", help="only print the table")
     options = parser.parse_args()
     if not options.summary:
         import torch
 
         torch.set_num_threads(options.threads)
-        RESULTS.parent.mkdir(exist_ok=True)
-        known = {(entry["task"], entry["seed"]) for entry in read_results()}
+        finished = {(entry["task"], entry["seed"]) for entry in read_runs(RESULTS)}
         for task in options.tasks:
             for seed in options.seeds:
-                if (task, seed) in known:
-                    continue
-                result = run(task, seed, options.data)
-                with RESULTS.open("a") as file:
-                    file.write(json.dumps(result) + "\n")
-                print(json.dumps(result), flush=True)
+                if (task, seed) not in finished:
+                    add_run(RESULTS, run(task, seed, options.data))
     print(summary())
 
 

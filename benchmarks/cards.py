@@ -1,22 +1,20 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-The cards in `model_cards/`: one model each trained with `GLCTrainer`, its card made by `glc-hf card`.
+The cards in `model_cards/`: trains a model with `GLCTrainer` and writes its card with `glc-hf card`.
 
 MNIST and SST are the paper's presets (60 % of the labels flipped, 1 % trusted); TREC is MiniLM at the defaults
-(60 % flipped, 2 % trusted). The digits' card is that of `glc-hf train` without arguments.
+(60 % flipped, 2 % trusted). `glc-hf train` without arguments writes the card of the digits.
 
     python benchmarks/cards.py mnist sst trec --data-root <folder>
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
 from pathlib import Path
 
+from result_files import make_parser
 
-sys.path.insert(0, str(Path(__file__).parent))
 
 CARDS = Path(__file__).parents[1] / "model_cards"
 STRENGTH = 0.6
@@ -24,7 +22,7 @@ SEED = 0
 
 
 def preset_trainer(name: str, data_root: str | None, folder: str):
-    """The trainer of a preset of the paper."""
+    """The trainer of one of the paper's presets."""
     from glc_hf.experiments.jobs import arguments, make_trainer, noisy_rows
     from glc_hf.experiments.presets import get_preset
 
@@ -50,11 +48,11 @@ def trec_trainer(data_root: str | None, folder: str):
 
 
 def make_card(name: str, data_root: str | None) -> None:
-    """Trains, saves, and writes the card and its picture."""
+    """Train, save, and write the card and its figure."""
     from glc_hf.cli.commands.card import main as card
 
-    with tempfile.TemporaryDirectory() as place:
-        folder = str(Path(place) / f"{name}-glc")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = str(Path(scratch) / f"{name}-glc")
         trainer, dataset, options = (
             trec_trainer(data_root, folder) if name == "trec" else preset_trainer(name, data_root, folder)
         )
@@ -69,8 +67,7 @@ def make_card(name: str, data_root: str | None) -> None:
 
 
 def main() -> None:
-    """Makes the cards asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("names", nargs="+", choices=["mnist", "sst", "trec"])
     parser.add_argument("--data-root", default=None)
     parser.add_argument("--threads", type=int, default=1)

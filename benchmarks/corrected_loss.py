@@ -1,43 +1,42 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-What the corrected cross-entropy costs: forward and backward on one CPU thread, against PyTorch's cross-entropy and
-against the authors' formula.
+Time of the corrected cross-entropy: forward and backward on one CPU thread, compared with PyTorch's cross-entropy and
+with the authors' formula.
 
     python benchmarks/corrected_loss.py
 
-The contestants take turns within one run. The authors' formula, which reads the whole matrix and so empties the caches
-for the others, has a turn of its own with cross-entropy beside it after every twenty, and a turn that is not counted
-follows it.
+The candidates run alternately. The authors' formula reads the whole matrix, which evicts the others from the cache. So
+it only runs after every twenty turns, together with cross-entropy, followed by turns that don't count.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from timing import RESULTS, in_words, measured, ratios, spread, take_turns, write_result
+from result_files import RESULTS, make_parser, write_result
+from timing import describe, measured, ratios, spread, take_turns
 from torch import Tensor
 
 from glc_hf import CorruptionMatrix, corrected_cross_entropy
 
 
-# (rows, classes, turns, at most so many times cross-entropy)
+# (rows, classes, turns, target ratio to cross-entropy)
 SIZES = [(256, 10, 2000, 3.0), (256, 100, 1500, 2.2), (256, 1000, 400, 1.4), (64, 10000, 160, 1.4)]
 TRUSTED_SHARE = 0.1
 TURNS_BETWEEN_AUTHORS = 20
 
 
 def authors_formula(logits: Tensor, labels: Tensor, matrix: Tensor) -> Tensor:
-    """-log(clamp((softmax @ C).gather(y))): a product with the whole matrix, and an epsilon against log 0."""
+    """-log(clamp((softmax @ C).gather(y))): a product with the whole matrix, and an epsilon to avoid log 0."""
     noisy = torch.softmax(logits, dim=-1) @ matrix
     return -noisy.gather(1, labels.unsqueeze(1)).clamp(min=1e-12).log().mean()
 
 
-def contestants(rows: int, classes: int) -> dict[str, Callable[[], None]]:
-    """Each does one forward and backward on the same logits, with all of its checks."""
+def candidates(rows: int, classes: int) -> dict[str, Callable[[], None]]:
+    """One forward and backward on the same logits per candidate, including all checks."""
     torch.manual_seed(0)
     logits = (3 * torch.randn(rows, classes)).requires_grad_()
     labels = torch.randint(classes, (rows,))
@@ -62,37 +61,36 @@ def contestants(rows: int, classes: int) -> dict[str, Callable[[], None]]:
 
 
 def measure(rows: int, classes: int, turns: int, at_most: float) -> list[dict[str, object]]:
-    """The ratios to cross-entropy of the corrected loss, without and with trusted rows; the authors' beside them."""
-    runs = contestants(rows, classes)
+    """The ratios of the corrected loss to cross-entropy, without and with trusted rows, and that of the authors."""
+    runs = candidates(rows, classes)
     authors = {name: runs[name] for name in ("cross_entropy", "authors")}
     del runs["authors"]
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    of_authors: dict[str, list[float]] = {name: [] for name in authors}
+    authors_seconds: dict[str, list[float]] = {name: [] for name in authors}
     for _ in range(turns // TURNS_BETWEEN_AUTHORS):
         for name, taken in take_turns(runs, TURNS_BETWEEN_AUTHORS, warm_up=2).items():
             seconds[name].extend(taken)
         for name, taken in take_turns(authors, 1).items():
-            of_authors[name].extend(taken)
+            authors_seconds[name].extend(taken)
     size = f"B={rows}, K={classes:,}"
     more = {
         "microseconds": {name: spread(values, 1e6, 1) for name, values in seconds.items()},
-        "ratio_of_authors_formula": spread(ratios(of_authors, "authors", "cross_entropy")),
+        "ratio_of_authors_formula": spread(ratios(authors_seconds, "authors", "cross_entropy")),
     }
     names = {
         "corrected": f"corrected loss, {size}",
-        "corrected_with_trusted": f"the same with {TRUSTED_SHARE:.0%} trusted rows",
+        "corrected_with_trusted": f"corrected loss with {TRUSTED_SHARE:.0%} trusted rows, {size}",
     }
     return [
-        measured(what, "`F.cross_entropy`", ratios(seconds, name, "cross_entropy"), at_most, **more)
-        for name, what in names.items()
+        measured(title, "`F.cross_entropy`", ratios(seconds, name, "cross_entropy"), at_most, **more)
+        for name, title in names.items()
     ]
 
 
 def main() -> None:
-    """Measures, prints, and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--output", type=Path, default=RESULTS / "corrected_loss.json")
-    parser.add_argument("--repeats", type=float, default=1.0, help="multiplies the number of turns")
+    parser.add_argument("--repeats", type=float, default=1.0, help="factor for the number of turns")
     options = parser.parse_args()
     torch.set_num_threads(1)
     lines = []
@@ -100,10 +98,10 @@ def main() -> None:
         turns = max(2 * TURNS_BETWEEN_AUTHORS, int(turns * options.repeats))
         for line in measure(rows, classes, turns, at_most):
             lines.append(line)
-            print(in_words(line), flush=True)
+            print(describe(line), flush=True)
         print(f"  the authors' formula: {lines[-1]['ratio_of_authors_formula']['median']:.1f}×", flush=True)
-    what = "processor time of forward + backward, float32, one thread; contestants take turns in one run"
-    write_result(options.output, what, lines, ["torch"], trusted_share=TRUSTED_SHARE)
+    what = "processor time of forward + backward, float32, one thread; candidates run alternately"
+    write_result(options.output, what, ["torch"], trusted_share=TRUSTED_SHARE, measured=lines)
 
 
 if __name__ == "__main__":

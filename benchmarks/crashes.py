@@ -1,19 +1,19 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Runs that are killed (SIGKILL) at random points, resumed, killed again and resumed to their end: does each end with the
-very weights of a run that nobody disturbed?
+Kills runs (SIGKILL) at random points, resumes them, and checks that each ends with exactly the weights of an
+undisturbed run. A run can be killed several times.
 
     python benchmarks/crashes.py --runs 32 --output benchmarks/results/crashes.json
 
-A tiny BERT with dropout trains both stages of Gold Loss Correction, in one process or in two (gloo). Faults come
+A tiny BERT with dropout trains both stages of Gold Loss Correction, in one process or in two (gloo). Faults occur
 
-- at a random time, from outside;
-- at a random change of the file system: right before a file is opened for writing, renamed or removed in the output
-  folder, which is most often in the middle of a checkpoint;
+- at a random time;
+- at a random change of the file system: right before a file in the output folder is opened for writing, renamed or
+  removed, which is mostly in the middle of a checkpoint;
 - within a file: half of it is written.
 
-Weights and matrix are compared element by element, with no tolerance. Every attempt is a process of its own, forked
-from this one, which has imported the libraries but never trains.
+Weights and matrix are compared element by element, without tolerance. Every attempt is a new process, forked from this
+one, which has imported the libraries but never trains.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
-import shlex
 import shutil
 import signal
 import socket
@@ -38,14 +36,15 @@ import safetensors.torch
 import torch
 import transformers
 from datasets import Dataset
+from result_files import write_result
 from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, set_seed
 
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.training import resume as run_files
 
 
-# Ways to train, each with a reference run of its own. Twelve steps of stage 1 are two epochs of its rows.
-WAYS: dict[str, dict[str, Any]] = {
+# Training setups, each with its own reference run. Twelve steps of stage 1 are two epochs.
+SETUPS: dict[str, dict[str, Any]] = {
     "plain": {},
     "accumulating": {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4, "save_steps": 3},
     "continuing": {"stage2_start": "continue", "save_total_limit": 1},
@@ -65,7 +64,7 @@ GLOBAL_BATCH = 8
 
 
 def rows() -> Dataset:
-    """Sentences whose words tell their class, with noisy labels."""
+    """Sentences of class-specific words, with noisy labels."""
     draw = random.Random(0)
     labels = [draw.randrange(3) for _ in range(64)]
     words = [[label * 4 + draw.randrange(4) if draw.random() < 0.5 else draw.randrange(12, 40) for _ in range(6)]
@@ -75,8 +74,8 @@ def rows() -> Dataset:
     return corrupt_labels(data, CorruptionMatrix.flip(3, 0.5))
 
 
-def train(folder: Path, way: str, processes: int, data: Dataset) -> None:
-    """One attempt: goes on from whatever the folder holds, and at the end leaves the weights and the matrix."""
+def train(folder: Path, setup: str, processes: int, data: Dataset) -> None:
+    """One attempt: resume from the folder, and save the weights and the matrix at the end."""
     set_seed(0)
     model = BertForSequenceClassification(
         BertConfig(
@@ -96,10 +95,10 @@ def train(folder: Path, way: str, processes: int, data: Dataset) -> None:
         "disable_tqdm": True,
         "use_cpu": True,
         "ddp_backend": "gloo" if processes > 1 else None,
-        **WAYS[way],
+        **SETUPS[setup],
     }
     settings["per_device_train_batch_size"] //= processes
-    callbacks = [EarlyStoppingCallback(early_stopping_patience=2)] if way == "best" else []
+    callbacks = [EarlyStoppingCallback(early_stopping_patience=2)] if setup == "best" else []
     trainer = GLCTrainer(model, GLCConfig(**settings), train_dataset=data, callbacks=callbacks)
     assert trainer.accelerator.num_processes == processes
     trainer.train(resume_from_checkpoint=True)
@@ -112,12 +111,11 @@ def train(folder: Path, way: str, processes: int, data: Dataset) -> None:
 
 # ---------------------------------------------------------------------- faults
 def die() -> None:
-    """As `kill -9` does it."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def watch_changes(folder: Path, number: int | None) -> list[int]:
-    """Counts the changes of the file system in the folder, and dies before that `number`."""
+    """Count the file system changes in the folder, and die before change `number`."""
     inside, count = str(folder), [0]
 
     def hook(event: str, arguments: tuple) -> None:
@@ -135,10 +133,10 @@ def watch_changes(folder: Path, number: int | None) -> list[int]:
 
 
 def watch_files(number: int | None) -> list[int]:
-    """Counts the files of tensors and JSON that are written, and dies when that `number` is half there."""
+    """Count the tensor and JSON files written, and die when half of file `number` is written."""
     count = [0]
 
-    def cut(write: Callable, path_of: Callable[..., Any]) -> Callable:
+    def interrupt(write: Callable, path_of: Callable[..., Any]) -> Callable:
         def written(*arguments: Any, **options: Any) -> Any:
             result = write(*arguments, **options)
             count[0] += 1
@@ -150,28 +148,28 @@ def watch_files(number: int | None) -> list[int]:
 
         return written
 
-    torch.save = cut(torch.save, lambda content, file, **options: file)
+    torch.save = interrupt(torch.save, lambda content, file, **options: file)
     for module in (transformers.modeling_utils, safetensors.torch, run_files):
         name = "safe_save_file" if hasattr(module, "safe_save_file") else "save_file"
-        setattr(module, name, cut(getattr(module, name), lambda tensors, file, *rest, **options: file))
-    Path.write_text = cut(Path.write_text, lambda path, *rest, **options: path)
+        setattr(module, name, interrupt(getattr(module, name), lambda tensors, file, *rest, **options: file))
+    Path.write_text = interrupt(Path.write_text, lambda path, *rest, **options: path)
     return count
 
 
 def attempt(
-    folder: Path, way: str, processes: int, data: Dataset, kind: str = "none", at: float = 0, rank: int = 0
+    folder: Path, setup: str, processes: int, data: Dataset, kind: str = "none", at: float = 0, rank: int = 0
 ) -> dict[str, Any]:
     """
-    Runs an attempt in processes of its own, with at most one fault.
+    Run an attempt in new processes, with at most one fault.
 
     Args:
-        folder (`Path`): Of the run.
-        way (`str`): One of `WAYS`.
-        processes (`int`): How many.
+        folder (`Path`): Folder of the run.
+        setup (`str`): One of `SETUPS`.
+        processes (`int`): Number of processes.
         data (`Dataset`): The training set.
         kind (`str`): One of `KINDS`, or `"none"`.
         at (`float`): Seconds, or the number of the change or file.
-        rank (`int`): The process that the fault hits; the others are killed when it is dead, as torchrun does.
+        rank (`int`): The process to kill; the others are killed after it, as torchrun does.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -181,7 +179,7 @@ def attempt(
     for number in range(processes):
         child = os.fork()
         if child == 0:
-            _be_process(number, processes, port, folder, way, data, kind, at if number == rank else None)
+            _run_child(number, processes, port, folder, setup, data, kind, at if number == rank else None)
         children.append(child)
     if kind == "time":
         while time.monotonic() - started < at and not (folder / "weights.safetensors").exists():
@@ -193,10 +191,10 @@ def attempt(
     return {"codes": codes, "seconds": seconds, **counts}
 
 
-def _be_process(
-    number: int, processes: int, port: int, folder: Path, way: str, data: Dataset, kind: str, at: float | None
+def _run_child(
+    number: int, processes: int, port: int, folder: Path, setup: str, data: Dataset, kind: str, at: float | None
 ) -> None:
-    """The whole life of a forked process."""
+    """Run the attempt in a forked process and exit."""
     code = 1
     try:
         log = os.open(folder / f"log{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -213,7 +211,7 @@ def _be_process(
             watch_changes(folder / "run", int(at))
         elif kind == "half" and at is not None:
             watch_files(int(at))
-        train(folder, way, processes, data)
+        train(folder, setup, processes, data)
         if kind == "none" and number == 0:
             (folder / "counts.json").write_text(json.dumps({"changes": changes[0], "files": files[0]}))
         code = 0
@@ -228,7 +226,7 @@ def _be_process(
 
 
 def _wait(children: list[int]) -> list[int]:
-    """Exit codes, -9 for a process that was killed; when one fails, the others are killed too."""
+    """Wait for all processes and return their exit codes. If one fails, kill the others."""
     codes: dict[int, int] = {}
     while len(codes) < len(children):
         for child in children:
@@ -244,17 +242,17 @@ def _wait(children: list[int]) -> list[int]:
     return [codes[child] for child in children]
 
 
-# ---------------------------------------------------------------------- the trial
+# ---------------------------------------------------------------------- runs
 def differing(folder: Path, reference: dict[str, torch.Tensor]) -> list[str]:
-    """The names of what is not equal, element by element."""
-    found = safetensors.torch.load_file(folder / "weights.safetensors")
-    if found.keys() != reference.keys():
-        return sorted(found.keys() ^ reference.keys())
-    return [name for name, value in reference.items() if not torch.equal(found[name], value)]
+    """The names of the tensors that are not equal, element by element."""
+    weights = safetensors.torch.load_file(folder / "weights.safetensors")
+    if weights.keys() != reference.keys():
+        return sorted(weights.keys() ^ reference.keys())
+    return [name for name, value in reference.items() if not torch.equal(weights[name], value)]
 
 
-def where_it_is(folder: Path) -> str:
-    """How far a run had come, by what is on the disk."""
+def current_stage(folder: Path) -> str:
+    """The stage of a run according to its files."""
     run = folder / "run"
     if (run / "_run_state" / "estimate.json").exists():
         return "stage 2"
@@ -262,7 +260,7 @@ def where_it_is(folder: Path) -> str:
 
 
 def try_run(
-    draw: random.Random, scratch: Path, way: str, processes: int, data: Dataset, reference: dict[str, Any]
+    draw: random.Random, scratch: Path, setup: str, processes: int, data: Dataset, reference: dict[str, Any]
 ) -> dict[str, Any]:
     """One run with one to three faults."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
@@ -271,19 +269,19 @@ def try_run(
         kind = draw.choice(KINDS)
         most = reference["seconds"] if kind == "time" else reference["changes" if kind == "change" else "files"]
         at = draw.uniform(0, most) if kind == "time" else draw.randrange(1, max(int(most), 1) + 1)
-        rank = draw.randrange(processes) if kind == "time" else 0  # the main process is the one that writes
-        codes = attempt(folder, way, processes, data, kind, at, rank)["codes"]
+        rank = draw.randrange(processes) if kind == "time" else 0  # only the main process writes
+        codes = attempt(folder, setup, processes, data, kind, at, rank)["codes"]
         hit = -signal.SIGKILL in codes
         if not hit and any(codes):
-            return {"way": way, "processes": processes, "faults": faults, "lost": _log(folder)}
+            return {"way": setup, "processes": processes, "faults": faults, "lost": _log(folder)}
         if hit:
             half_saved = any(not (c / "trainer_state.json").exists() for c in folder.glob("run/**/checkpoint-*"))
-            faults.append({"kind": kind, "during": where_it_is(folder), "checkpoint_cut_short": half_saved})
+            faults.append({"kind": kind, "during": current_stage(folder), "checkpoint_cut_short": half_saved})
         if not any(codes):
             break
-    outcome: dict[str, Any] = {"way": way, "processes": processes, "faults": faults, "lost": None}
+    outcome: dict[str, Any] = {"way": setup, "processes": processes, "faults": faults, "lost": None}
     (folder / "weights.safetensors").unlink(missing_ok=True)
-    if any(attempt(folder, way, processes, data)["codes"]):
+    if any(attempt(folder, setup, processes, data)["codes"]):
         outcome["lost"] = _log(folder)
     else:
         unequal = differing(folder, reference["weights"])
@@ -296,44 +294,39 @@ def _log(folder: Path) -> str:
     return "\n".join((folder / "log0").read_text(errors="replace").splitlines()[-6:])
 
 
-def undisturbed(scratch: Path, way: str, processes: int, data: Dataset) -> dict[str, Any]:
-    """The run to compare with."""
+def undisturbed(scratch: Path, setup: str, processes: int, data: Dataset) -> dict[str, Any]:
+    """The reference run."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
-    found = attempt(folder, way, processes, data)
-    if any(found["codes"]):
+    reference = attempt(folder, setup, processes, data)
+    if any(reference["codes"]):
         raise SystemExit(f"the undisturbed run failed:\n{(folder / 'log0').read_text(errors='replace')}")
-    return {**found, "weights": safetensors.torch.load_file(folder / "weights.safetensors")}
+    return {**reference, "weights": safetensors.torch.load_file(folder / "weights.safetensors")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
-    parser.add_argument("--runs", type=int, default=32, help="how many runs to disturb")
+    parser.add_argument("--runs", type=int, default=32, help="number of runs")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--ways", nargs="+", default=list(SETUPS), choices=list(SETUPS))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, help="write the outcome to this JSON file")
+    parser.add_argument("--output", type=Path, help="JSON file for the results")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     data, draw = rows(), random.Random(arguments.seed)
     outcomes = []
     with tempfile.TemporaryDirectory() as scratch:
-        kinds = [(way, processes) for processes in arguments.processes for way in arguments.ways]
+        combinations = [(setup, processes) for processes in arguments.processes for setup in arguments.ways]
         references = {}
         for number in range(arguments.runs):
-            way, processes = kinds[number % len(kinds)]
-            if (way, processes) not in references:
-                references[way, processes] = undisturbed(Path(scratch), way, processes, data)
-            outcomes.append(try_run(draw, Path(scratch), way, processes, data, references[way, processes]))
+            setup, processes = combinations[number % len(combinations)]
+            if (setup, processes) not in references:
+                references[setup, processes] = undisturbed(Path(scratch), setup, processes, data)
+            outcomes.append(try_run(draw, Path(scratch), setup, processes, data, references[setup, processes]))
             faults = ", ".join(f"{fault['kind']} in {fault['during']}" for fault in outcomes[-1]["faults"]) or "none"
-            print(f"{number + 1:3d} {way:13s} {processes} process(es); killed: {faults}; "
+            print(f"{number + 1:3d} {setup:13s} {processes} process(es); killed: {faults}; "
                   f"{outcomes[-1]['lost'] or 'equal'}", flush=True)  # fmt: skip
     faults = [fault for outcome in outcomes for fault in outcome["faults"]]
-    content = {
-        "command": shlex.join(["python", *sys.argv]),
-        "what": "runs killed with SIGKILL and resumed; lost = not bit-equal to an undisturbed run, or failed",
-        "versions": {
-            "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
-        },
+    figures = {
         "runs": len(outcomes),
         "runs_lost": sum(outcome["lost"] is not None for outcome in outcomes),
         "faults": len(faults),
@@ -341,13 +334,12 @@ def main() -> None:
         "faults_by_stage": {stage: sum(fault["during"] == stage for fault in faults) for stage in STAGES},
         "faults_that_cut_a_checkpoint_short": sum(fault["checkpoint_cut_short"] for fault in faults),
         "faults_in_two_processes": sum(len(outcome["faults"]) for outcome in outcomes if outcome["processes"] > 1),
-        "outcomes": outcomes,
-    }  # fmt: skip
-    print({name: value for name, value in content.items() if name.startswith(("runs", "faults"))})
+    }
+    print(figures)
     if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    sys.exit(1 if content["runs_lost"] else 0)
+        what = "runs killed with SIGKILL and resumed; lost = not bit-equal to an undisturbed run, or failed"
+        write_result(arguments.output, what, ["torch", "transformers"], **figures, outcomes=outcomes)
+    sys.exit(1 if figures["runs_lost"] else 0)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-What importing the library costs: `from glc_hf import GLCTrainer` against `from transformers import Trainer` and
-`import datasets`, which a script that uses it would import anyway.
+Import time of the library: `from glc_hf import GLCTrainer` compared with `from transformers import Trainer` and
+`import datasets`, which a training script imports anyway.
 
     python benchmarks/import_time.py
 
-Each import is a fresh process; the two take turns. The time is the processor time of that process, start of Python
-included. The first turns don't count: they write the bytecode, into a folder of their own, and fill the disk cache.
+Each import runs in a new process; the two alternate. The time is the processor time of that process, including the
+start of Python. The first turns don't count: they write bytecode into a temporary folder and fill the disk cache.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -19,7 +18,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from timing import RESULTS, in_words, measured, ratios, spread, take_turns, write_result
+from result_files import RESULTS, make_parser, write_result
+from timing import describe, measured, ratios, spread, take_turns
 
 
 STATEMENTS = {
@@ -29,21 +29,20 @@ STATEMENTS = {
 
 
 def children_seconds() -> float:
-    """Processor time of all processes that were started and have ended."""
+    """Processor time of all child processes that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def importing(statement: str, bytecode: str) -> Callable[[], object]:
-    """Runs a statement in a fresh process."""
+    """Return a function that runs a statement in a new process."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return lambda: subprocess.run([sys.executable, "-c", statement], check=True, env=environment)
 
 
 def main() -> None:
-    """Measures, prints, and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--output", type=Path, default=RESULTS / "import_time.json")
     options = parser.parse_args()
@@ -61,9 +60,9 @@ def main() -> None:
         at_most=1.1,
         seconds={name: spread(values, 1.0, 3) for name, values in seconds.items()},
     )
-    print(in_words(line))
-    what = "processor time of a fresh process for each import; the two take turns"
-    write_result(options.output, what, [line], ["torch", "transformers", "datasets"])
+    print(describe(line))
+    what = "processor time of a new process per import; the two alternate"
+    write_result(options.output, what, ["torch", "transformers", "datasets"], measured=[line])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-What many classes cost in memory: the corrected loss and the estimation of the matrix, against plain cross-entropy.
+Memory with many classes: the corrected loss and the estimation of the matrix, compared with plain cross-entropy.
 
     python benchmarks/many_classes.py --output benchmarks/results/many_classes.json
 
-Each figure is the peak of a process of its own, above what it held before it began (the high-water mark of the
-resident set, which the kernel resets in between). Inputs are there before: the logits, the K×K matrix, and for the
-loss the copy of the matrix in the order it is read, which the first call makes and keeps. Beside each peak stand the
-sizes of what must never be built: B×K×K for the loss, t×K (the probabilities of all trusted rows) for the estimate.
+Each figure is the peak resident memory of a separate process above its memory before the work. The inputs exist
+before: the logits, the K×K matrix, and for the loss the transposed copy that the first call caches. The results also
+contain the sizes of tensors that must never be built: B×K×K for the loss, and t×K (the probabilities of all t trusted
+rows) for the estimate.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ import argparse
 import gc
 import json
 import os
-import platform
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from result_files import write_result
 
 from glc_hf import corrected_cross_entropy
 from glc_hf.correction.accumulators import GoldAccumulator
 
 
 MEBIBYTE = 2**20
-# (classes, rows of a batch, trusted rows)
+# (classes, rows per batch, trusted rows)
 SIZES = [(1_000, 256, 50_000), (21_841, 64, 20_000)]
 Work = Callable[[], object]
 
 
 def matrix_of(classes: int) -> torch.Tensor:
-    """Half of the labels right, the others spread: made in place, as large as the matrix and no larger."""
+    """Uniform noise of strength 0.5, built in place, without temporary memory."""
     matrix = torch.full((classes, classes), 0.5 / classes)
     matrix.diagonal().add_(0.5)
     return matrix
@@ -60,10 +58,10 @@ def loss_work(classes: int, rows: int, name: str) -> Work:
 
 
 def estimate_work(classes: int, rows: int, trusted: int) -> Work:
-    """Logits of the trusted rows, batch by batch as an evaluation gives them, into the estimate."""
+    """Accumulation of the trusted rows' logits, batch by batch."""
     generator = torch.Generator().manual_seed(0)
     accumulator = GoldAccumulator(classes)
-    accumulator.sums[0].fill_(0.0)  # the pages of the sums are there before
+    accumulator.sums[0].fill_(0.0)  # allocates the pages
     logits = torch.randn(rows, classes, generator=generator)
 
     def run() -> None:
@@ -74,7 +72,7 @@ def estimate_work(classes: int, rows: int, trusted: int) -> Work:
 
 
 def evaluation_work(classes: int, rows: int, trusted: int) -> Work:
-    """The same pass with plain cross-entropy instead."""
+    """The same pass with plain cross-entropy."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(rows, classes, generator=generator)
 
@@ -86,7 +84,7 @@ def evaluation_work(classes: int, rows: int, trusted: int) -> Work:
 
 
 def peak_of(make: Callable[[], Work]) -> float:
-    """Mebibytes that the work takes at its highest, above what is held before it, in a forked process."""
+    """Peak memory of the work in a forked process above the memory before, in MiB."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -97,23 +95,28 @@ def peak_of(make: Callable[[], Work]) -> float:
         os.write(writer, str(peak() - before).encode())
         os._exit(0)
     os.close(writer)
-    found = os.read(reader, 64)
+    result = os.read(reader, 64)
     os.close(reader)
     _, status = os.waitpid(child, 0)
     if status:
         raise SystemExit(f"a measurement failed (status {status})")
-    return float(found)
+    return float(result)
 
 
 def reset_peak() -> float:
-    """Mebibytes that this process holds now; from here on, [`peak`] counts anew."""
+    """Reset the peak memory of this process and return its resident memory, in MiB."""
     Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
+    return resident()
 
 
 def peak() -> float:
-    """The most mebibytes that this process has held since [`reset_peak`]."""
+    """Peak memory of this process since [`reset_peak`], in MiB."""
     return _status("VmHWM")
+
+
+def resident() -> float:
+    """Resident memory of this process, in MiB."""
+    return _status("VmRSS")
 
 
 def _status(name: str) -> float:
@@ -151,14 +154,8 @@ def main() -> None:
             results.append(measure(classes, rows, trusted))
             print(json.dumps(results[-1], indent=1), flush=True)
     if arguments.output is not None:
-        content = {
-            "command": shlex.join(["python", *sys.argv]),
-            "what": "peak memory above the inputs, one thread, float32 logits; a process for each figure",
-            "versions": {"python": platform.python_version(), "torch": torch.__version__},
-            "results": results,
-        }
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        what = "peak memory above the inputs, one thread, float32 logits; one process per figure"
+        write_result(arguments.output, what, ["torch"], results=results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-The pictures of docs/, drawn from the committed results as `glc-hf plot` draws them, and made small.
+The figures in docs/: drawn from the committed results like those of `glc-hf plot`, and compressed.
 
     python benchmarks/pictures.py
 """
@@ -10,25 +10,25 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from result_files import RESULTS
+
 from glc_hf.experiments.plots import plot_error_curves, plot_matrices
 
 
-RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 CURVES = ("mnist", "sst", "twitter")
-COLOURS = 128
+COLORS = 128
 
 
 def main() -> None:
-    """Draws what there are results for."""
     with tempfile.TemporaryDirectory() as folder:
-        drawn = []
+        figures = []
         for name in CURVES:
             if (RESULTS / f"{name}.jsonl").exists():
-                drawn += plot_error_curves(RESULTS / f"{name}.jsonl", folder)
+                figures += plot_error_curves(RESULTS / f"{name}.jsonl", folder)
         if (RESULTS / "matrices.jsonl").exists():
-            drawn += plot_matrices(RESULTS / "matrices.jsonl", folder, {})
-        for path in drawn:
+            figures += plot_matrices(RESULTS / "matrices.jsonl", folder, {})
+        for path in figures:
             if path.suffix == ".png":
                 target = DOCS / ("matrices.png" if path.name.startswith("matrices") else path.name)
                 _save_small(path, target)
@@ -36,11 +36,11 @@ def main() -> None:
 
 
 def _save_small(source: Path, target: Path) -> None:
-    """Few colours: a third of the bytes, and no difference to see."""
+    """Save with a palette of few colors: a third of the bytes, without a visible difference."""
     from PIL import Image
 
-    with Image.open(source) as picture:
-        picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
+    with Image.open(source) as image:
+        image.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Puts the tables of the committed results into the README and docs/results.md, between their markers.
+"""
+Writes the tables of the committed results into the README and docs/results.md, between their markers.
 
-python benchmarks/render_readme.py
+    python benchmarks/render_readme.py
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
 
 
 def render(page: str, text: str) -> str:
-    """The text of a page with its tables made anew."""
+    """Return the text of a page with its tables replaced."""
     for name, table in TABLES[page].items():
-        text, found = re.subn(
+        text, replaced = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
             lambda match, table=table: match[1] + table() + "\n" + match[2],
             text,
             flags=re.S,
         )
-        if found != 1:
-            raise SystemExit(f"{page} has {found} places for the table {name!r}")
+        if replaced != 1:
+            raise SystemExit(f"{page} has {replaced} pairs of markers for the table {name!r}, expected 1")
     return text
 
 

@@ -1,21 +1,18 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Memory of a run on a stream of ten million rows: does it stay the same from the first rows to the last?
+Memory of a training on a stream of ten million rows: it must not grow with the rows read.
 
     python benchmarks/streaming.py --output benchmarks/results/streaming.json
 
-The rows are made up as they are read, flagged by `mark_trusted` and made noisy by `corrupt_labels`, both by the rows'
-own numbers. Stage 1 drops trusted rows on the fly, the matrix comes from one pass over all ten million rows, of which
-one in a thousand is trusted, and stage 2 reads the stream again. The resident memory is noted after every 10,000 rows.
+The rows are generated while they are read; `mark_trusted` and `corrupt_labels` use their `id` column. Stage 1 skips
+trusted rows, the matrix is estimated in one pass over all ten million rows, of which one in a thousand is trusted, and
+stage 2 reads the stream again. The resident memory is recorded after every 10,000 rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +23,8 @@ import datasets
 import numpy as np
 import torch
 from datasets import IterableDataset
+from many_classes import resident
+from result_files import write_result
 from transformers import BertConfig, BertForSequenceClassification
 
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, corrupt_labels, mark_trusted
@@ -36,29 +35,23 @@ CLASSES = 4
 
 
 class Passes:
-    """The resident memory in MiB after each block of each pass over the stream."""
+    """Records the resident memory, in MiB, after each block of each pass over the stream."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
-        self.found: list[list[float]] = []
+        self.memory: list[list[float]] = []
 
     def blocks(self) -> Iterator[dict[str, int]]:
-        """What the stream is made from; begins a new pass."""
-        notes: list[float] = []
-        self.found.append(notes)
+        """The block numbers of a new pass."""
+        memory: list[float] = []
+        self.memory.append(memory)
         for block in range(self.rows // BLOCK):
             yield {"block": block}
-            notes.append(resident())
-
-
-def resident() -> float:
-    """Resident memory in MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+            memory.append(resident())
 
 
 def make_rows(batch: dict[str, list[int]]) -> dict[str, Any]:
-    """A block of rows whose words tell their class."""
+    """A block of rows whose first word is the class."""
     number = batch["block"][0]
     draw = np.random.default_rng(number)
     labels = draw.integers(CLASSES, size=BLOCK)
@@ -84,7 +77,7 @@ def stream(passes: Passes) -> IterableDataset:
 
 
 def run(rows: int, steps: int, batch: int) -> dict[str, Any]:
-    """Trains, and gives what each pass took."""
+    """Train, and return the memory of each pass."""
     passes = Passes(rows)
     model = BertForSequenceClassification(
         BertConfig(
@@ -103,27 +96,27 @@ def run(rows: int, steps: int, batch: int) -> dict[str, Any]:
         trainer.train()
     true = CorruptionMatrix.flip(CLASSES, 0.4).probs
     names = ("stage 1", "estimate", "stage 2")
-    read = [notes for notes in passes.found if len(notes) > 1]
+    read = [memory for memory in passes.memory if len(memory) > 1]
     if len(read) != len(names):
-        raise SystemExit(f"expected {len(names)} passes over the stream, there were {len(read)}")
+        raise SystemExit(f"expected {len(names)} passes over the stream, got {len(read)}")
     return {
         "rows": rows,
         "batch": batch,
         "steps_of_each_stage": steps,
-        "passes": {name: figures(notes) for name, notes in zip(names, read, strict=True)},
+        "passes": {name: figures(memory) for name, memory in zip(names, read, strict=True)},
         "largest_error_of_the_matrix": round(float(np.abs(trainer.corruption_matrix.probs - true).max()), 3),
         "processor_seconds": round(time.process_time() - started, 1),
     }
 
 
-def figures(notes: list[float]) -> dict[str, Any]:
-    """Memory at the beginning (after a hundredth of the pass), and how far it ever rose above that."""
-    begin = max(len(notes) // 100, 1)
-    places = sorted({begin, len(notes) // 10, len(notes) // 2, len(notes) - 1})
+def figures(memory: list[float]) -> dict[str, Any]:
+    """Memory at several points, and its maximum rise after the first hundredth of the pass."""
+    begin = max(len(memory) // 100, 1)
+    blocks = sorted({begin, len(memory) // 10, len(memory) // 2, len(memory) - 1})
     return {
-        "rows_read": len(notes) * BLOCK,
-        "resident_mib": {f"{(place + 1) * BLOCK:,} rows": round(notes[place]) for place in places},
-        "rise_mib": round(max(notes[begin:]) - notes[begin], 1),
+        "rows_read": len(memory) * BLOCK,
+        "resident_mib": {f"{(block + 1) * BLOCK:,} rows": round(memory[block]) for block in blocks},
+        "rise_mib": round(max(memory[begin:]) - memory[begin], 1),
     }
 
 
@@ -135,19 +128,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write the figures to this JSON file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    found = run(arguments.rows, arguments.steps, arguments.batch)
-    print(json.dumps(found, indent=1))
+    result = run(arguments.rows, arguments.steps, arguments.batch)
+    print(json.dumps(result, indent=1))
     if arguments.output is not None:
-        content = {
-            "command": shlex.join(["python", *sys.argv]),
-            "what": "resident memory while both stages and the estimate read a stream, noted every 10,000 rows",
-            "versions": {
-                "python": platform.python_version(), "torch": torch.__version__, "datasets": datasets.__version__,
-            },
-            **found,
-        }  # fmt: skip
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        what = "resident memory while both stages and the estimate read a stream, every 10,000 rows"
+        write_result(arguments.output, what, ["torch", "datasets"], **result)
 
 
 if __name__ == "__main__":

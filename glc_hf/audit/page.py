@@ -16,7 +16,6 @@ import numpy as np
 from datasets import Dataset, Image, LargeList, List, Value
 
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
-from glc_hf.matrix import largest_confusions
 
 
 PARQUET_FILE, CSV_FILE, PAGE_FILE = "audit.parquet", "audit.csv", "audit.html"
@@ -122,7 +121,7 @@ def make_page(
         "matrixNote": "Click a cell to show the rows with that given and suggested label."
         if drawn
         else "Too many classes to draw. Largest confusions: "
-        + "; ".join(f"{e['true']} → {e['noisy']} {e['probability']:.0%}" for e in largest_confusions(matrix, 10)),
+        + "; ".join(f"{e['true']} → {e['noisy']} {e['probability']:.0%}" for e in matrix.largest_confusions(10)),
         "classes": [
             {"noise": round(float(noise), 4), "given": int(given), "suspect": int(suspect)}
             for noise, given, suspect in zip(matrix.noise_rates, given_counts, suspect_counts, strict=True)

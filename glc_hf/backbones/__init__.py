@@ -1,8 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
-The paper's networks. Importing this package makes them known to `AutoModelFor…` and, where timm is installed, to
-`timm.create_model`.
-"""
+"""The networks of the paper. Importing this package registers them with `AutoModelFor…` and, if installed, timm."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from glc_hf.backbones.text_models import (
     WordAverageConfig,
     WordAverageForSequenceClassification,
 )
-from glc_hf.backbones.words import read_word_vectors, tokenizer_of_vectors, word_tokenizer
+from glc_hf.backbones.words import read_word_vectors, word_tokenizer
 
 
 if find_spec("timm") is not None:
@@ -34,6 +31,5 @@ __all__ = [
     "WordAverageConfig",
     "WordAverageForSequenceClassification",
     "read_word_vectors",
-    "tokenizer_of_vectors",
     "word_tokenizer",
 ]

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""What the paper's small networks have in common as transformers models."""
+"""Shared parts of the paper's small networks as transformers models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 
 class BackboneModel(PreTrainedModel):
-    """Layers start as PyTorch starts them: transformers' own rule, a normal distribution of standard deviation 0.02,
-    is made for transformers and trains these networks far worse."""
+    """Uses PyTorch's default initialization: that of transformers, normal with standard deviation 0.02, trains these
+    networks far worse."""
 
     supports_gradient_checkpointing = False
 
@@ -19,32 +19,30 @@ class BackboneModel(PreTrainedModel):
             module.reset_parameters()
 
 
-def start_word_vectors(embeddings: torch.nn.Embedding) -> None:
-    """Small vectors, uniform within ±√(6 / (words + dimensions)), and zero for padding: of vectors as large as torch
-    starts them, what is learned in a few epochs would be a small part."""
+def init_word_vectors(embeddings: torch.nn.Embedding) -> None:
+    """Initialize with small vectors, uniform within ±√(6 / (words + dimensions)), and zero for padding. PyTorch's
+    default vectors are so large that a few epochs hardly change them."""
     torch.nn.init.xavier_uniform_(embeddings.weight)
     if embeddings.padding_idx is not None:
         torch.nn.init.zeros_(embeddings.weight[embeddings.padding_idx])
 
 
-def words_there(
-    input_ids: torch.Tensor, attention_mask: torch.Tensor | None, pad_token_id: int | None
-) -> torch.Tensor:
-    """Where there are words, boolean, in the shape of `input_ids`: where the mask says so, or else all but padding."""
+def word_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, pad_token_id: int | None) -> torch.Tensor:
+    """Boolean mask of the words, in the shape of `input_ids`: the attention mask, or else everything but padding."""
     if attention_mask is not None:
         return attention_mask.bool()
     return torch.ones_like(input_ids, dtype=torch.bool) if pad_token_id is None else input_ids != pad_token_id
 
 
 def label_loss(logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor | None:
-    """Mean cross-entropy of the labels that are not -100, (…, K) × (…) → scalar; `None` without labels."""
+    """Mean cross-entropy over the labels that are not -100, (…, K) × (…) → scalar; `None` without labels."""
     if labels is None:
         return None
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
 
 def label_mapping(label_names: list[str]) -> dict[str, dict]:
-    """Class names in the form that configurations take them."""
+    """`id2label` and `label2id` of a model configuration."""
     return {
         "id2label": dict(enumerate(label_names)),
         "label2id": {name: label for label, name in enumerate(label_names)},
@@ -52,7 +50,7 @@ def label_mapping(label_names: list[str]) -> dict[str, dict]:
 
 
 def require_sizes(config: PreTrainedConfig, *names: str) -> None:
-    """Raises for a size of the configuration that is no positive integer."""
+    """Raise if one of these sizes of the configuration is not a positive integer."""
     for name in names:
         value = getattr(config, name)
         for size in value if isinstance(value, (list, tuple)) else [value]:
@@ -61,7 +59,7 @@ def require_sizes(config: PreTrainedConfig, *names: str) -> None:
 
 
 def register_model(auto_class: type, config_class: type[PreTrainedConfig], model_class: type[PreTrainedModel]) -> None:
-    """Makes `AutoConfig` and one `AutoModelFor…` class find the network; twice is harmless."""
+    """Register a network with `AutoConfig` and one `AutoModelFor…` class. Repeated calls are harmless."""
     model_class.config_class = config_class
     AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
     auto_class.register(config_class, model_class, exist_ok=True)

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A fully connected network for small images: the paper's for MNIST."""
+"""The paper's network for MNIST: a fully connected network for small images."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ImageMLPConfig(PreTrainedConfig):
     Configuration of [`ImageMLPForImageClassification`].
 
     Args:
-        image_size (`int`, *optional*, defaults to 28): Side of the images, in pixels.
-        num_channels (`int`, *optional*, defaults to 1): Their channels.
+        image_size (`int`, *optional*, defaults to 28): Height and width of the images, in pixels.
+        num_channels (`int`, *optional*, defaults to 1): Channels of the images.
         hidden_sizes (`list[int]`, *optional*, defaults to `[256]`):
-            Units of the hidden layers. The default is the network of the paper's text, two layers of weights;
-            `[128, 128]` is that of the authors' code.
+            Units of the hidden layers. The default is the network of the paper's text; `[128, 128]` is that of the
+            authors' code.
     """
 
     model_type = "glc_mlp"
@@ -34,7 +34,7 @@ class ImageMLPConfig(PreTrainedConfig):
 
 
 class ImageMLPForImageClassification(BackboneModel):
-    """Pixels, one after the other, through linear layers with ReLU between them; as many logits as labels."""
+    """The flattened pixels, followed by linear layers with ReLU."""
 
     config_class = ImageMLPConfig
     main_input_name = "pixel_values"
@@ -52,16 +52,12 @@ class ImageMLPForImageClassification(BackboneModel):
     def forward(
         self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None
     ) -> ImageClassifierOutputWithNoAttention:
-        """
-        Args:
-            pixel_values (`torch.Tensor` of shape `(rows, channels, image_size, image_size)`): In [0, 1].
-            labels (`torch.Tensor` of shape `(rows,)`, *optional*): With them there is a loss.
-        """
+        """`pixel_values`, in [0, 1], have the shape `(rows, channels, image_size, image_size)`, `labels` `(rows,)`."""
         hidden = pixel_values.flatten(1)
         if hidden.shape[1] != self.layers[0].in_features:
             size, channels = self.config.image_size, self.config.num_channels
             raise ValueError(
-                f"pixel_values of shape {tuple(pixel_values.shape)}: this network takes "
+                f"pixel_values have shape {tuple(pixel_values.shape)}; this network takes "
                 f"(rows, {channels}, {size}, {size})."
             )
         for layer in self.layers:

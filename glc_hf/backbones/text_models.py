@@ -1,5 +1,10 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A tagger that sees a word and its neighbours: the paper's network for Twitter's parts of speech."""
+"""
+The paper's networks for text: word averages (SST), an LSTM (IMDB) and a window tagger (Twitter parts of speech).
+
+All of them take `input_ids` and optionally `attention_mask` (1 for words, 0 for padding; by default every word but
+`pad_token_id` counts), both of shape `(rows, length)`, and return a loss if they get `labels`.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +19,11 @@ from transformers.utils import can_return_tuple
 
 from glc_hf.backbones.base import (
     BackboneModel,
+    init_word_vectors,
     label_loss,
     register_model,
     require_sizes,
-    start_word_vectors,
-    words_there,
+    word_mask,
 )
 
 
@@ -30,16 +35,15 @@ class WindowTaggerConfig(PreTrainedConfig):
     Configuration of [`WindowTaggerForTokenClassification`].
 
     Args:
-        vocab_size (`int`, *optional*, defaults to 10000): Words, those for padding and unknown ones included.
+        vocab_size (`int`, *optional*, defaults to 10000): Number of words, including padding and unknown.
         embedding_size (`int`, *optional*, defaults to 50): Dimensions of a word vector.
-        window_size (`int`, *optional*, defaults to 3): Words that are seen at once, an odd number: 3 is one word on
-            each side.
+        window_size (`int`, *optional*, defaults to 3): Words in the window, an odd number: 3 is one word on each side.
         hidden_sizes (`list[int]`, *optional*, defaults to `[256]`):
-            Units of the hidden layers. The default is the network of the paper's text, two layers of weights;
-            `[256, 256]` with `hidden_act="relu"` is that of the authors' code.
-        hidden_act (`str`, *optional*, defaults to `"gelu"`): What stands between the layers, `"gelu"` or `"relu"`.
-        train_vectors (`bool`, *optional*, defaults to `False`): Whether word vectors are trained with the rest.
-        pad_token_id (`int`, *optional*, defaults to 0): The word that fills up a text; its vector is zero.
+            Units of the hidden layers. The default is the network of the paper's text; `[256, 256]` with
+            `hidden_act="relu"` is that of the authors' code.
+        hidden_act (`str`, *optional*, defaults to `"gelu"`): Activation between the layers, `"gelu"` or `"relu"`.
+        train_vectors (`bool`, *optional*, defaults to `False`): Whether to train the word vectors.
+        pad_token_id (`int`, *optional*, defaults to 0): The padding word; its vector is zero.
     """
 
     model_type = "glc_window_tagger"
@@ -55,10 +59,10 @@ class WindowTaggerConfig(PreTrainedConfig):
 
 class WindowTaggerForTokenClassification(BackboneModel):
     """
-    The vectors of the words in a window, one after the other, through linear layers with GELU or ReLU between them.
+    The concatenated vectors of the words in a window, followed by linear layers with GELU or ReLU.
 
-    Beyond the ends of a text, and where it is padded, vectors are zero. Word vectors are saved with the model; they
-    are random until [`~WindowTaggerForTokenClassification.set_word_vectors`] gives others.
+    Vectors are zero for padding and beyond the ends of a text. Word vectors are saved with the model. They are random
+    unless set by [`~WindowTaggerForTokenClassification.set_word_vectors`].
     """
 
     config_class = WindowTaggerConfig
@@ -74,7 +78,7 @@ class WindowTaggerForTokenClassification(BackboneModel):
                 f"WindowTaggerConfig: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {config.hidden_act!r}."
             )
         vectors = torch.empty(config.vocab_size, config.embedding_size)
-        # What is not trained is a buffer: frozen parameters come back trainable from `from_pretrained`.
+        # Frozen vectors are a buffer: `from_pretrained` makes frozen parameters trainable again.
         if config.train_vectors:
             self.word_vectors = torch.nn.Parameter(vectors)
         else:
@@ -98,10 +102,10 @@ class WindowTaggerForTokenClassification(BackboneModel):
     @torch.no_grad()
     def set_word_vectors(self, vectors: torch.Tensor) -> None:
         """
-        Copies word vectors in; that of padding becomes zero.
+        Copy word vectors into the model. The vector of padding becomes zero.
 
         Args:
-            vectors (`torch.Tensor` of shape `(vocab_size, embedding_size)`): A row for each word.
+            vectors (`torch.Tensor` of shape `(vocab_size, embedding_size)`): One row per word.
         """
         vectors = torch.as_tensor(vectors)
         if vectors.shape != self.word_vectors.shape:
@@ -119,21 +123,12 @@ class WindowTaggerForTokenClassification(BackboneModel):
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
     ) -> TokenClassifierOutput:
-        """
-        Args:
-            input_ids (`torch.Tensor` of shape `(rows, length)`): Words.
-            attention_mask (`torch.Tensor` of shape `(rows, length)`, *optional*):
-                1 for words, 0 for padding; by default all that are not `pad_token_id`.
-            labels (`torch.Tensor` of shape `(rows, length)`, *optional*):
-                With them there is a loss; -100 for words that have none.
-        """
+        """Logits of shape `(rows, length, K)`. `labels` have the shape `(rows, length)`, with -100 for no label."""
         vectors = F.embedding(input_ids, self.word_vectors)
-        vectors = vectors * words_there(input_ids, attention_mask, self.config.pad_token_id).unsqueeze(-1)
+        vectors = vectors * word_mask(input_ids, attention_mask, self.config.pad_token_id).unsqueeze(-1)
         side, length = self.config.window_size // 2, input_ids.shape[-1]
-        around = F.pad(vectors, (0, 0, side, side))
-        hidden = torch.cat(
-            [around[..., place : place + length, :] for place in range(self.config.window_size)], dim=-1
-        )
+        padded = F.pad(vectors, (0, 0, side, side))
+        hidden = torch.cat([padded[..., i : i + length, :] for i in range(self.config.window_size)], dim=-1)
         for layer in self.layers:
             hidden = ACTIVATIONS[self.config.hidden_act](layer(hidden))
         logits = self.classifier(hidden)
@@ -148,12 +143,12 @@ class WordAverageConfig(PreTrainedConfig):
     Configuration of [`WordAverageForSequenceClassification`].
 
     Args:
-        vocab_size (`int`, *optional*, defaults to 10000): Words, those for padding and unknown ones included.
+        vocab_size (`int`, *optional*, defaults to 10000): Number of words, including padding and unknown.
         embedding_size (`int`, *optional*, defaults to 100): Dimensions of a word vector.
         divide_by (`int`, *optional*):
-            What the sum of a text's vectors is divided by; by default the number of its words. A fixed number, the
-            length that texts are padded to, is the authors' code, whose mean takes in the padding.
-        pad_token_id (`int`, *optional*, defaults to 0): The word that fills up a text.
+            Divisor of the sum of a text's vectors, by default the number of its words. The authors' code includes
+            padding in the mean; a fixed number, the padded length, reproduces it.
+        pad_token_id (`int`, *optional*, defaults to 0): The padding word.
     """
 
     model_type = "glc_word_average"
@@ -166,11 +161,11 @@ class WordAverageConfig(PreTrainedConfig):
 
 class WordAverageForSequenceClassification(BackboneModel):
     """
-    logits = W · (mean of the vectors of a text's words) + b, the vectors learned from scratch.
+    logits = W · (mean of a text's word vectors) + b, with vectors learned from scratch.
 
-    Padding counts for nothing, so a text has the same logits whatever it is padded to. A text without words has the
-    zero vector. Word vectors start small ([`~backbones.base.start_word_vectors`]), and the linear layer normal with
-    variance 1 / dimensions, both as in the authors' code.
+    Padding is ignored, so the logits don't depend on the padded length. A text without words has the zero vector. As
+    in the authors' code, word vectors start small ([`~backbones.base.init_word_vectors`]), and the linear layer is
+    normal with variance 1 / dimensions.
     """
 
     config_class = WordAverageConfig
@@ -191,7 +186,7 @@ class WordAverageForSequenceClassification(BackboneModel):
             torch.nn.init.normal_(module.weight, std=module.in_features**-0.5)
             torch.nn.init.zeros_(module.bias)
         elif isinstance(module, torch.nn.Embedding):
-            start_word_vectors(module)
+            init_word_vectors(module)
 
     @can_return_tuple
     def forward(
@@ -200,18 +195,11 @@ class WordAverageForSequenceClassification(BackboneModel):
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
     ) -> SequenceClassifierOutput:
-        """
-        Args:
-            input_ids (`torch.Tensor` of shape `(rows, length)`): Words.
-            attention_mask (`torch.Tensor` of shape `(rows, length)`, *optional*):
-                1 for words, 0 for padding; by default all that are not `pad_token_id`.
-            labels (`torch.Tensor` of shape `(rows,)`, *optional*): With them there is a loss.
-        """
+        """Logits of shape `(rows, K)`. `labels` have the shape `(rows,)`."""
         vectors = self.embeddings(input_ids)
-        there = words_there(input_ids, attention_mask, self.config.pad_token_id).to(vectors.dtype).unsqueeze(-1)
-        number = self.config.divide_by or there.sum(dim=-2).clamp(min=1)
-        mean = (vectors * there).sum(dim=-2) / number
-        logits = self.classifier(mean)
+        mask = word_mask(input_ids, attention_mask, self.config.pad_token_id).to(vectors.dtype).unsqueeze(-1)
+        number = self.config.divide_by or mask.sum(dim=-2).clamp(min=1)
+        logits = self.classifier((vectors * mask).sum(dim=-2) / number)
         return SequenceClassifierOutput(loss=label_loss(logits, labels), logits=logits)
 
 
@@ -223,11 +211,11 @@ class LSTMConfig(PreTrainedConfig):
     Configuration of [`LSTMForSequenceClassification`].
 
     Args:
-        vocab_size (`int`, *optional*, defaults to 5000): Words, those for padding and unknown ones included.
+        vocab_size (`int`, *optional*, defaults to 5000): Number of words, including padding and unknown.
         embedding_size (`int`, *optional*, defaults to 50): Dimensions of a word vector.
         hidden_size (`int`, *optional*, defaults to 64): Units of the LSTM.
         classifier_dropout (`float`, *optional*, defaults to 0.2): Dropout before the output layer.
-        pad_token_id (`int`, *optional*, defaults to 0): The word that fills up a text.
+        pad_token_id (`int`, *optional*, defaults to 0): The padding word.
     """
 
     model_type = "glc_lstm"
@@ -241,13 +229,12 @@ class LSTMConfig(PreTrainedConfig):
 
 class LSTMForSequenceClassification(BackboneModel):
     """
-    The LSTM's state after the last word of a text, dropout, and a linear layer.
+    The state of an LSTM after the last word of a text, followed by dropout and a linear layer.
 
-    Padding is never read, on whichever side it is; a text without words has the zero state.
+    Padding on either side is never read. A text without words has the zero state.
 
-    Word vectors start small, and the bias of the forget gate at 1, as TensorFlow and Keras have it. An LSTM that
-    starts as PyTorch starts it forgets half of its state with each word, and takes most of the paper's three epochs of
-    IMDB to begin to learn.
+    Word vectors start small, and the bias of the forget gate starts at 1, as in Keras. With PyTorch's default an LSTM
+    forgets half of its state per word, and needs most of the paper's three epochs on IMDB to start learning.
     """
 
     config_class = LSTMConfig
@@ -266,11 +253,11 @@ class LSTMForSequenceClassification(BackboneModel):
     def _init_weights(self, module: torch.nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, torch.nn.Embedding):
-            start_word_vectors(module)
+            init_word_vectors(module)
         elif isinstance(module, torch.nn.LSTM):
             forget = slice(module.hidden_size, 2 * module.hidden_size)
             for bias, value in ((module.bias_ih_l0, 1.0), (module.bias_hh_l0, 0.0)):
-                # A part of a parameter doesn't carry transformers' mark that it was loaded.
+                # A slice of a loaded parameter loses the flag by which transformers skips its initialization.
                 if not getattr(bias, "_is_hf_initialized", False):
                     torch.nn.init.constant_(bias[forget], value)
 
@@ -281,18 +268,12 @@ class LSTMForSequenceClassification(BackboneModel):
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
     ) -> SequenceClassifierOutput:
-        """
-        Args:
-            input_ids (`torch.Tensor` of shape `(rows, length)`): Words.
-            attention_mask (`torch.Tensor` of shape `(rows, length)`, *optional*):
-                1 for words, 0 for padding; by default all that are not `pad_token_id`.
-            labels (`torch.Tensor` of shape `(rows,)`, *optional*): With them there is a loss.
-        """
-        there = words_there(input_ids, attention_mask, self.config.pad_token_id)
-        # Words first, in their order: then what follows the last one can't reach its state.
-        order = torch.argsort(~there, dim=1, stable=True)
+        """Logits of shape `(rows, K)`. `labels` have the shape `(rows,)`."""
+        mask = word_mask(input_ids, attention_mask, self.config.pad_token_id)
+        # Move the words to the front, in order, so that padding can't affect the state after the last word.
+        order = torch.argsort(~mask, dim=1, stable=True)
         states, _ = self.lstm(self.embeddings(input_ids.gather(1, order)))
-        length = there.sum(dim=1)
+        length = mask.sum(dim=1)
         last = states[torch.arange(len(states), device=states.device), (length - 1).clamp(min=0)]
         logits = self.classifier(self.dropout(last * (length > 0).unsqueeze(1)))
         return SequenceClassifierOutput(loss=label_loss(logits, labels), logits=logits)

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Networks of timm as transformers models, with random weights."""
+"""timm networks as transformers models, with random weights."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def timm_network(
     architecture: str, label_names: list[str], image_size: int | None = None, **model_args: Any
 ) -> PreTrainedModel:
     """
-    A network of timm, started as timm starts it, under transformers' `TimmWrapperForImageClassification`.
+    Create a `TimmWrapperForImageClassification` with timm's random initialization.
 
-    `save_pretrained` keeps with it how its images are prepared, so `pipeline("image-classification", model=folder)`
-    needs nothing else.
+    `save_pretrained` also stores the image preprocessing, so `pipeline("image-classification", model=folder)` works
+    without further files.
 
     Args:
         architecture (`str`): A name that `timm.create_model` takes, such as `"resnet18"`.
         label_names (`list[str]`): The classes, in label order.
-        image_size (`int`, *optional*): Side of the images it sees; by default the architecture's own.
-        model_args: What `timm.create_model` takes besides, such as `drop_rate`; kept in the configuration.
+        image_size (`int`, *optional*): Height and width of the input images, by default those of the architecture.
+        model_args: Further arguments of `timm.create_model`, such as `drop_rate`; stored in the configuration.
     """
     timm = require_timm()
     from transformers import TimmWrapperConfig, TimmWrapperForImageClassification
@@ -38,41 +38,40 @@ def timm_network(
         num_labels=len(label_names),
         **label_mapping(label_names),
         model_args=model_args or None,
-        pretrained_cfg=_how_images_are_prepared(timm, network, image_size),
+        pretrained_cfg=_preprocessing(timm, network, image_size),
     )
     model = TimmWrapperForImageClassification(config)
-    # transformers draws new weights of its own when a model is made from a configuration, with a standard deviation
-    # that suits no convolution: take those that timm drew.
+    # transformers initializes with a standard deviation that does not suit convolutions: use timm's weights.
     model.timm_model.load_state_dict(network.state_dict())
     return model
 
 
 def pretrained_name(model: str) -> str:
-    """The repository that holds the weights of `timm/NAME`: where the name has no tag, that of timm's default one."""
+    """Add timm's default tag to `timm/NAME` if it has none: the repository that holds the pretrained weights."""
     timm = require_timm()
     architecture = model.removeprefix("timm/")
     if "." in architecture or not timm.is_model(architecture):
         return model
-    known = timm.get_pretrained_cfg(architecture)
-    return f"timm/{architecture}.{known.tag}" if known is not None and known.tag else model
+    default = timm.get_pretrained_cfg(architecture)
+    return f"timm/{architecture}.{default.tag}" if default is not None and default.tag else model
 
 
 def require_timm() -> Any:
-    """The module, or an error that says how to install it."""
+    """Import timm, or raise an error that says how to install it."""
     try:
         import timm
-        import torchvision  # noqa: F401  (transformers' wrapper prepares images with it)
+        import torchvision  # noqa: F401  (used by transformers' wrapper to preprocess images)
     except ImportError as error:
         raise ImportError(
-            f'networks of timm need {error.name}, which is not installed: pip install "glc_hf[demo]"'
+            f'timm networks need {error.name}, which is not installed: pip install "glc_hf[demo]"'
         ) from error
     return timm
 
 
 def _create(timm: Any, architecture: str, **options: Any) -> Any:
     if not timm.is_model(architecture):
-        near = timm.list_models(f"*{architecture[:8]}*")[:3]
-        hint = f" (near: {', '.join(near)})" if near else ""
+        similar = timm.list_models(f"*{architecture[:8]}*")[:3]
+        hint = f" (similar: {', '.join(similar)})" if similar else ""
         raise ValueError(
             f"timm {timm.__version__} has no network {architecture!r}{hint}; `timm.list_models()` lists them."
         )
@@ -80,8 +79,7 @@ def _create(timm: Any, architecture: str, **options: Any) -> Any:
 
 
 def _takes_image_size(timm: Any, architecture: str, image_size: int) -> bool:
-    """Transformers of timm fix the size of their images when they are made; convolutional networks take no such
-    option."""
+    """Whether the network has a fixed image size (vision transformers) instead of accepting any (convolutional)."""
     try:
         _create(timm, architecture, img_size=image_size)
     except TypeError:
@@ -89,10 +87,10 @@ def _takes_image_size(timm: Any, architecture: str, image_size: int) -> bool:
     return True
 
 
-def _how_images_are_prepared(timm: Any, network: Any, image_size: int | None) -> dict[str, Any]:
+def _preprocessing(timm: Any, network: Any, image_size: int | None) -> dict[str, Any]:
     """The part of timm's configuration that `TimmWrapperImageProcessor` reads."""
-    prepared = timm.data.resolve_data_config(network.pretrained_cfg, model=network)
+    config = timm.data.resolve_data_config(network.pretrained_cfg, model=network)
     if image_size is not None:
-        # The whole image: cutting off the border is for photographs.
-        prepared.update(input_size=(3, image_size, image_size), crop_pct=1.0)
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in prepared.items()}
+        # No center crop: it is meant for photographs.
+        config.update(input_size=(3, image_size, image_size), crop_pct=1.0)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in config.items()}

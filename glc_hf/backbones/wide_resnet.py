@@ -1,9 +1,9 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Wide residual networks for images of 32×32 pixels, in timm's registry: the paper's for CIFAR.
+The paper's networks for CIFAR: wide residual networks for 32×32 images, registered with timm.
 
-`timm.create_model("wide_resnet40_2_cifar", num_classes=100)` makes one, and
-`timm.create_model("wide_resnet_cifar", depth=22, width=4)` one of any size.
+Examples: `timm.create_model("wide_resnet40_2_cifar", num_classes=100)` and, for any size,
+`timm.create_model("wide_resnet_cifar", depth=22, width=4)`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PreActivationBlock(nn.Module):
     """
     x + conv(dropout(relu(bn(conv(relu(bn(x))))))), with 3×3 convolutions.
 
-    Where the number of channels changes, the sum takes a 1×1 convolution of the activated input in place of x.
+    If the number of channels or the resolution changes, x is replaced by a 1×1 convolution of the activated input.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int, drop_rate: float) -> None:
@@ -50,15 +50,15 @@ class PreActivationBlock(nn.Module):
 class WideResNet(nn.Module):
     """
     WRN-depth-width of Zagoruyko and Komodakis: a convolution, three groups of (depth − 4) / 6 blocks with 16, 32 and
-    64 times `width` channels, the second and third at half the resolution of the one before, and a linear layer.
+    64 times `width` channels, where the second and third halve the resolution, and a linear layer.
 
     Args:
         depth (`int`, *optional*, defaults to 40): Number of convolutions, 6n + 4.
         width (`int`, *optional*, defaults to 2): Widening factor.
-        num_classes (`int`, *optional*, defaults to 10): Logits; 0 for features alone.
+        num_classes (`int`, *optional*, defaults to 10): Number of logits; 0 returns features.
         in_chans (`int`, *optional*, defaults to 3): Channels of the images.
         drop_rate (`float`, *optional*, defaults to 0.3): Dropout between the convolutions of a block.
-        global_pool (`str`, *optional*, defaults to `"avg"`): timm's name for how the last feature map is pooled.
+        global_pool (`str`, *optional*, defaults to `"avg"`): timm's name of the final pooling.
     """
 
     def __init__(
@@ -94,9 +94,6 @@ class WideResNet(nn.Module):
         self.bn = nn.BatchNorm2d(channels[2])
         self.global_pool = SelectAdaptivePool2d(pool_type=global_pool, flatten=True)
         self.fc = _linear(channels[2], num_classes)
-        self._start()
-
-    def _start(self) -> None:
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -104,19 +101,19 @@ class WideResNet(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """timm's: how layers are counted for layer-wise learning rates."""
+        """timm API: layer groups for layer-wise learning rates."""
         return dict(stem=r"^conv1", blocks=r"^layer(\d+)" if coarse else r"^layer(\d+)\.(\d+)")
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """timm's: batch norm would count each batch twice, so it is not supported."""
+        """timm API: not supported, because batch norm would count each batch twice."""
         assert not enable, "gradient checkpointing is not supported"
 
     def get_classifier(self) -> nn.Module:
-        """timm's: the last layer."""
+        """timm API: the last layer."""
         return self.fc
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """timm's: a new last layer."""
+        """timm API: replace the last layer."""
         self.num_classes = num_classes
         if global_pool is not None:
             self.global_pool = SelectAdaptivePool2d(pool_type=global_pool, flatten=True)
@@ -139,38 +136,28 @@ class WideResNet(nn.Module):
 
 def _group(blocks: int, in_channels: int, out_channels: int, stride: int, drop_rate: float) -> nn.Sequential:
     first = PreActivationBlock(in_channels, out_channels, stride, drop_rate)
-    others = [PreActivationBlock(out_channels, out_channels, 1, drop_rate) for _ in range(blocks - 1)]
-    return nn.Sequential(first, *others)
+    rest = [PreActivationBlock(out_channels, out_channels, 1, drop_rate) for _ in range(blocks - 1)]
+    return nn.Sequential(first, *rest)
 
 
 def _linear(features: int, num_classes: int) -> nn.Module:
     return nn.Linear(features, num_classes) if num_classes > 0 else nn.Identity()
 
 
-def _cfg() -> dict[str, Any]:
-    return {
-        "url": "",
-        "num_classes": 10,
-        "input_size": (3, 32, 32),
-        "pool_size": (8, 8),
-        "crop_pct": 1.0,
-        "interpolation": "bicubic",
-        "mean": CIFAR_MEAN,
-        "std": CIFAR_STD,
-        "first_conv": "conv1",
-        "classifier": "fc",
-    }
-
-
-default_cfgs = generate_default_cfgs(
-    {
-        "wide_resnet_cifar.untrained": _cfg(),
-        "wide_resnet10_1_cifar.untrained": _cfg(),
-        "wide_resnet16_4_cifar.untrained": _cfg(),
-        "wide_resnet28_10_cifar.untrained": _cfg(),
-        "wide_resnet40_2_cifar.untrained": _cfg(),
-    }
-)
+_CONFIG = {
+    "url": "",
+    "num_classes": 10,
+    "input_size": (3, 32, 32),
+    "pool_size": (8, 8),
+    "crop_pct": 1.0,
+    "interpolation": "bicubic",
+    "mean": CIFAR_MEAN,
+    "std": CIFAR_STD,
+    "first_conv": "conv1",
+    "classifier": "fc",
+}
+_VARIANTS = ("", "10_1", "16_4", "28_10", "40_2")
+default_cfgs = generate_default_cfgs({f"wide_resnet{sizes}_cifar.untrained": _CONFIG for sizes in _VARIANTS})
 
 
 def _create(variant: str, pretrained: bool, **options: Any) -> WideResNet:
@@ -185,7 +172,7 @@ def wide_resnet_cifar(pretrained: bool = False, **options: Any) -> WideResNet:
 
 @register_model
 def wide_resnet10_1_cifar(pretrained: bool = False, **options: Any) -> WideResNet:
-    """WRN-10-1, the smallest there is: for trying out."""
+    """WRN-10-1, the smallest variant."""
     return _create("wide_resnet10_1_cifar", pretrained, **dict(depth=10, width=1, **options))
 
 
@@ -203,5 +190,5 @@ def wide_resnet28_10_cifar(pretrained: bool = False, **options: Any) -> WideResN
 
 @register_model
 def wide_resnet40_2_cifar(pretrained: bool = False, **options: Any) -> WideResNet:
-    """WRN-40-2, the paper's."""
+    """WRN-40-2, the network of the paper."""
     return _create("wide_resnet40_2_cifar", pretrained, **dict(depth=40, width=2, **options))

@@ -13,7 +13,6 @@ from glc_hf._compat import versions
 from glc_hf.cli.data import Rows, count_changed_labels, count_labels
 from glc_hf.cli.terminal import print_facts
 from glc_hf.hub.facts import public_name
-from glc_hf.matrix import largest_confusions
 
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def results_of(
         "accuracy_before_correction": metrics.get("stage1_eval_accuracy"),
         "accuracy_after_correction": metrics.get("eval_accuracy"),
         "distance_to_true_matrix": matrix.distance(true) if matrix is not None and true is not None else None,
-        "largest_confusions": largest_confusions(matrix) if matrix is not None else [],
+        "largest_confusions": matrix.largest_confusions() if matrix is not None else [],
         "metrics": metrics,
         "arguments": _arguments(trainer, options),
         "versions": versions(),

@@ -1,12 +1,14 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-The mathematics of the paper on tensors alone: the corrected loss and the estimators of the corruption matrix.
+The mathematics of the paper on tensors: the corrected loss and the estimators of the corruption matrix.
 
-| module | what it holds |
+| module | content |
 | --- | --- |
-| `loss` | the corrected cross-entropy, on top of `likelihood` and `transposed` |
-| `estimate` | the matrix from whole arrays |
-| `accumulators`, `anchor`, `temperature` | the same batch by batch, mergeable across processes |
-| `base_rates`, `missing` | what is done to an estimate afterwards |
-| `posterior` | which true class a given label stands for |
+| `likelihood` | likelihood of a noisy label: loss and gradient per item, posterior of the true class |
+| `loss` | the corrected cross-entropy |
+| `accumulators` | estimates that are summed batch by batch, also across processes |
+| `estimators` | the matrix from whole arrays; anchors |
+| `calibration` | temperature of the noisy classifier; base rates |
+| `refinement` | rows of missing and rare classes; maximum likelihood by EM |
+| `linear` | a linear classifier on fixed features |
 """

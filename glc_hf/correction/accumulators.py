@@ -1,10 +1,9 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Estimates of the corruption matrix that grow batch by batch.
+Estimates of the corruption matrix that are summed batch by batch.
 
-Each accumulator holds sums in float64 whose size depends on the number of classes alone, so neither all probabilities
-nor all logits are ever kept, and the result depends neither on the batch size nor on how rows are split over processes
-(`merge`, `all_reduce`).
+Each accumulator keeps float64 sums whose size depends only on the number of classes. It never keeps all probabilities
+or logits, and the result does not depend on the batch size or on how rows are split over processes.
 """
 
 from __future__ import annotations
@@ -24,23 +23,17 @@ class Accumulator:
     A state made of sums over rows.
 
     Attributes:
-        sums (`list[Tensor]`): The state. Adding it up over processes gives the state of all their rows together.
+        sums (`list[Tensor]`): The state. The sum over processes is the state of all their rows.
     """
 
-    def __init__(self, *sums: Tensor) -> None:
+    def __init__(self, ignore_index: int, *sums: Tensor) -> None:
+        self.ignore_index = ignore_index
         self.sums = list(sums)
-
-    def merge(self: _Self, other: _Self) -> _Self:
-        """Takes in the rows that another accumulator has seen."""
-        if type(other) is not type(self) or [s.shape for s in other.sums] != [s.shape for s in self.sums]:
-            raise ValueError(f"can't merge a {type(self).__name__} with another kind or another number of classes.")
-        for mine, theirs in zip(self.sums, other.sums, strict=True):
-            mine += theirs.to(mine.device)
-        return self
+        self._rows_seen = 0
 
     def all_reduce(self: _Self, reduce: Callable[[Tensor], Tensor]) -> _Self:
         """
-        Sums the state over processes.
+        Sum the state over processes.
 
         Args:
             reduce (`Callable`): Takes a tensor and returns its sum over processes, on any device.
@@ -50,30 +43,35 @@ class Accumulator:
 
 
 class _MatrixAccumulator(Accumulator):
-    def __init__(self, num_labels: int, ignore_index: int = -100, device: torch.device | str = "cpu") -> None:
-        self.num_labels, self.ignore_index = num_labels, ignore_index
-        self._rows_seen = 0
-        super().__init__(torch.zeros(num_labels, num_labels, dtype=torch.float64, device=device))
+    def __init__(self, num_labels: int, ignore_index: int = -100) -> None:
+        super().__init__(ignore_index, torch.zeros(num_labels, num_labels, dtype=torch.float64))
+        self.num_labels = num_labels
 
     def update(self, probs: Tensor, labels: Tensor) -> None:
         """
         Args:
             probs (`Tensor` of shape `(..., K)`): p̂(noisy label | x), each row summing to one.
-            labels (`Tensor` of shape `(...)`): True labels. Rows with `ignore_index` don't count.
+            labels (`Tensor` of shape `(...)`): True labels. Rows with `ignore_index` are skipped.
         """
         rows, labels, numbers = labelled_rows(probs, labels, self.num_labels, self.ignore_index, self._rows_seen)
         check_probabilities(rows, numbers)
         self._rows_seen += probs.shape[:-1].numel()
-        self._add(rows, labels)
+        self.add(rows, labels)
 
     def update_logits(self, logits: Tensor, labels: Tensor, temperature: float = 1.0) -> None:
-        """The same with probs = softmax(logits / temperature), computed in float64."""
+        """Like `update` with probs = softmax(logits / temperature), computed in float64."""
         logits = logits.detach()
         if temperature != 1.0:
             logits = logits.double() / temperature
         self.update(torch.softmax(logits, dim=-1, dtype=torch.float64), labels)
 
-    def _add(self, rows: Tensor, labels: Tensor) -> None:
+    def add(self, rows: Tensor, labels: Tensor) -> None:
+        """Like `update`, for `(n, K)` rows that are already checked."""
+        raise NotImplementedError
+
+    def compute(self) -> tuple[Tensor, Tensor]:
+        """Return `(probs, counts)`: the K×K estimate in float64, with zeros in the rows of unseen classes, and the
+        number of rows per class."""
         raise NotImplementedError
 
 
@@ -83,60 +81,48 @@ class GoldAccumulator(_MatrixAccumulator):
 
     Args:
         num_labels (`int`): K.
-        ignore_index (`int`, *optional*, defaults to -100): Label of rows that don't count.
-        device (`torch.device`, *optional*, defaults to `"cpu"`): Where the K×K sums are kept.
+        ignore_index (`int`, *optional*, defaults to -100): Rows with this label are skipped.
     """
 
-    def __init__(self, num_labels: int, ignore_index: int = -100, device: torch.device | str = "cpu") -> None:
-        super().__init__(num_labels, ignore_index, device)
-        self.sums.append(torch.zeros(num_labels, dtype=torch.float64, device=device))
+    def __init__(self, num_labels: int, ignore_index: int = -100) -> None:
+        super().__init__(num_labels, ignore_index)
+        self.sums.append(torch.zeros(num_labels, dtype=torch.float64))
 
-    def _add(self, rows: Tensor, labels: Tensor) -> None:
+    def add(self, rows: Tensor, labels: Tensor) -> None:
         probs, counts = self.sums
-        labels = labels.to(probs.device)
-        probs.index_add_(0, labels, rows.to(probs.device, torch.float64))
+        labels = labels.cpu()
+        probs.index_add_(0, labels, rows.to("cpu", torch.float64))
         counts += torch.bincount(labels, minlength=self.num_labels)
 
     def compute(self) -> tuple[Tensor, Tensor]:
-        """`(probs, counts)`: the K×K estimate in float64, zero in the rows of unseen classes, and how many rows each
-        class had."""
         probs, counts = self.sums
-        # Divided by its sum, not by its count: the same but for rows of probabilities that don't sum to one exactly.
+        # Dividing by the sum, not the count, also normalizes probabilities that don't sum to one exactly.
         return probs / _one_for_zero(probs.sum(dim=1, keepdim=True)), counts.long()
 
 
 class ConfusionAccumulator(_MatrixAccumulator):
     """
-    The confusion matrix estimate: Ĉ[k, j] is how often the noisy classifier's first choice is j on trusted rows of
-    class k, then (1 − smoothing)·Ĉ + smoothing/K, so that no entry is zero.
+    The confusion matrix estimate: Ĉ[k, j] is the share of trusted rows of class k that the noisy classifier predicts
+    as j. Smoothing, (1 − smoothing)·Ĉ + smoothing/K, makes every entry positive.
 
     Args:
         num_labels (`int`): K.
         smoothing (`float`, *optional*, defaults to 0.01): Weight of the uniform row.
-        ignore_index (`int`, *optional*, defaults to -100): Label of rows that don't count.
-        device (`torch.device`, *optional*, defaults to `"cpu"`): Where the K×K counts are kept.
+        ignore_index (`int`, *optional*, defaults to -100): Rows with this label are skipped.
     """
 
-    def __init__(
-        self,
-        num_labels: int,
-        smoothing: float = 0.01,
-        ignore_index: int = -100,
-        device: torch.device | str = "cpu",
-    ) -> None:
+    def __init__(self, num_labels: int, smoothing: float = 0.01, ignore_index: int = -100) -> None:
         if not 0 <= smoothing <= 1:
-            raise ValueError(f"smoothing must lie in [0, 1], got {smoothing!r}.")
-        super().__init__(num_labels, ignore_index, device)
+            raise ValueError(f"smoothing must be in [0, 1], got {smoothing!r}.")
+        super().__init__(num_labels, ignore_index)
         self.smoothing = smoothing
 
-    def _add(self, rows: Tensor, labels: Tensor) -> None:
-        cells = labels * self.num_labels + rows.argmax(dim=-1)
-        counted = torch.bincount(cells, minlength=self.num_labels**2).reshape(self.num_labels, self.num_labels)
-        self.sums[0] += counted.to(self.sums[0].device)
+    def add(self, rows: Tensor, labels: Tensor) -> None:
+        pairs = labels * self.num_labels + rows.argmax(dim=-1)
+        counts = torch.bincount(pairs, minlength=self.num_labels**2).reshape(self.num_labels, self.num_labels)
+        self.sums[0] += counts.cpu()
 
     def compute(self) -> tuple[Tensor, Tensor]:
-        """`(probs, counts)`: the K×K estimate in float64, zero in the rows of unseen classes, and how many rows each
-        class had."""
         counts = self.sums[0].sum(dim=1)
         shares = self.sums[0] / _one_for_zero(counts).unsqueeze(-1)
         smooth = (1 - self.smoothing) * shares + self.smoothing / self.num_labels
@@ -147,13 +133,13 @@ def _one_for_zero(divisor: Tensor) -> Tensor:
     return torch.where(divisor > 0, divisor, 1)
 
 
-# How far from one a row of probabilities may sum. Rows of the 16-bit dtypes can't come closer than the second.
+# Largest deviation of a row's sum from one. 16-bit dtypes can't represent rows that are closer than the second.
 _SUM_TOLERANCE = 1e-3
 _SUM_TOLERANCE_16_BIT = 3e-2
 
 
 def as_rows(scores: Tensor, num_labels: int) -> Tensor:
-    """`(..., K)` to `(n, K)`, without a graph."""
+    """`(..., K)` to `(n, K)`, detached."""
     if scores.dim() == 0 or scores.shape[-1] != num_labels:
         raise ValueError(f"expected {num_labels} classes in the last dimension, got the shape {tuple(scores.shape)}.")
     return scores.detach().reshape(-1, num_labels)
@@ -163,20 +149,20 @@ def labelled_rows(
     scores: Tensor, labels: Tensor, num_labels: int, ignore_index: int, first_row: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """
-    The rows that are not ignored, their labels, and their numbers, which count on from `first_row`.
+    Return the rows that are not ignored, their labels, and their row numbers, counted from `first_row`.
 
     Args:
         scores (`Tensor` of shape `(..., K)`): Probabilities or logits.
         labels (`Tensor` of shape `(...)`): Integers in 0…K-1, or `ignore_index`.
         num_labels (`int`): K.
-        ignore_index (`int`): Rows with this label are left out.
+        ignore_index (`int`): Rows with this label are skipped.
         first_row (`int`, *optional*, defaults to 0): Number of rows in earlier batches, for messages.
     """
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be integers, got {labels.dtype}.")
     if scores.shape[:-1] != labels.shape:
         raise ValueError(
-            f"rows of shape {tuple(scores.shape)} need labels of shape {tuple(scores.shape[:-1])}; these have shape "
+            f"rows of shape {tuple(scores.shape)} need labels of shape {tuple(scores.shape[:-1])}, got "
             f"{tuple(labels.shape)}."
         )
     rows = as_rows(scores, num_labels)
@@ -187,22 +173,22 @@ def labelled_rows(
         rows, labels, numbers = rows[kept], labels[kept], numbers[kept]
     bad = (labels < 0) | (labels >= num_labels)
     if bool(bad.any()):
-        at = int(bad.nonzero()[0])
+        first = int(bad.nonzero()[0])
         raise ValueError(
-            f"the label of row {int(numbers[at])} is {int(labels[at])}; with {num_labels} classes a label lies in "
-            f"0…{num_labels - 1}, or is {ignore_index} to be ignored."
+            f"the label of row {int(numbers[first])} is {int(labels[first])}; with {num_labels} classes a label must "
+            f"be in 0…{num_labels - 1}, or {ignore_index} to be ignored."
         )
     return rows, labels, numbers
 
 
 def check_probabilities(rows: Tensor, numbers: Tensor) -> None:
-    """Raises, naming the first bad row, unless each of the `(n, K)` rows is non-negative and sums to one."""
+    """Raise unless each of the `(n, K)` rows is non-negative and sums to one. The message names the first bad row."""
     tolerance = _SUM_TOLERANCE_16_BIT if rows.dtype in (torch.float16, torch.bfloat16) else _SUM_TOLERANCE
     sums = rows.sum(dim=-1, dtype=torch.float64)
     good = ((sums - 1).abs() <= tolerance) & (rows.amin(dim=-1) >= 0)  # NaN and infinity fail one of them
     if not bool(good.all()):
-        at = int(good.logical_not().nonzero()[0])
+        first = int(good.logical_not().nonzero()[0])
         raise ValueError(
-            f"row {int(numbers[at])} is no probability distribution: its smallest entry is "
-            f"{float(rows[at].min()):.4g} and its sum {float(sums[at]):.4g}. Pass softmax(logits), not logits."
+            f"row {int(numbers[first])} is not a probability distribution: its smallest entry is "
+            f"{float(rows[first].min()):.4g} and its sum {float(sums[first]):.4g}. Pass softmax(logits), not logits."
         )

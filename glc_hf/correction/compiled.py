@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The loss inside `torch.compile`: it runs eagerly, between two graphs, because it looks at its numbers."""
+"""The corrected loss inside `torch.compile`: it runs eagerly, because its control flow depends on values."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import torch
 from glc_hf.correction.loss import corrected_cross_entropy
 
 
-# Apart from loss.py because torch.compiler.disable loads the compiler, which takes seconds.
+# Not in loss.py: torch.compiler.disable imports the compiler, which takes seconds.
 eager_corrected_cross_entropy = torch.compiler.disable(corrected_cross_entropy)

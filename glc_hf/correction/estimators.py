@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The corruption matrix from the noisy classifier's probabilities, on whole arrays."""
+"""Estimators of the corruption matrix from the noisy classifier's probabilities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from glc_hf.matrix import CorruptionMatrix
 
 
 METHODS = ("gold", "confusion", "anchor")
-_NUMBERS_A_CHUNK = 2**22
+_NUMBERS_PER_CHUNK = 2**22
 
 
 def estimate_corruption_matrix(
@@ -43,32 +43,32 @@ def estimate_corruption_matrix(
     ignore_index: int = -100,
 ) -> CorruptionMatrix:
     """
-    Estimates C[i, j] = p(noisy label = j | true label = i) from a classifier trained on noisy labels.
+    Estimate C[i, j] = p(noisy label = j | true label = i) from a classifier trained on noisy labels.
 
     | method | Ĉ[k] | needs |
     | --- | --- | --- |
     | `"gold"` (GLC) | mean of p̂(noisy label \\| x) over the trusted rows of class k | trusted rows |
-    | `"confusion"` | how often each class is p̂'s first choice on trusted rows of class k, smoothed | trusted rows |
+    | `"confusion"` | share of each predicted class on trusted rows of class k, smoothed | trusted rows |
     | `"anchor"` (Forward) | p̂ at the row whose k-probability is the highest below a percentile | any rows |
 
     Args:
         probs (`array` of shape `(..., K)`): p̂(noisy label | x): softmax of the noisy classifier, not its logits.
-        labels (`array` of shape `(...)`): **True** labels of these rows. `"anchor"` takes `None`.
-        method (`str`, *optional*, defaults to `"gold"`): See the table.
-        num_labels (`int`, *optional*): K, to have it checked.
+        labels (`array` of shape `(...)`): **True** labels of these rows. Can be `None` for `"anchor"`.
+        method (`str`, *optional*, defaults to `"gold"`): One of the methods in the table.
+        num_labels (`int`, *optional*): Expected K. Raises if `probs` has another number of classes.
         label_names (`Sequence[str]`, *optional*): The K class names.
         temperature (`float`, *optional*):
-            Calibrates p̂ to softmax(log p̂ / temperature); see [`~correction.temperature.fit_temperature`].
+            Calibrates p̂ to softmax(log p̂ / temperature); see [`~correction.calibration.fit_temperature`].
         base_rates (`array` of shape `(K,)`, *optional*):
-            The shares of the noisy labels in the untrusted rows. The estimate is then moved towards one that agrees
-            with them and with the class shares of the trusted rows; see [`~correction.base_rates.match_base_rates`].
-        base_rate_weight (`float`, *optional*): λ, how much the first estimate counts against `base_rates`.
-        smoothing (`float`, *optional*, defaults to 0.01): `"confusion"`: (1 − smoothing)·Ĉ + smoothing/K.
-        percentile (`float`, *optional*, defaults to 97.0): `"anchor"`: 100 is the plain maximum.
+            The shares of the noisy labels in the untrusted rows. The estimate is moved towards a matrix that maps the
+            class shares of the trusted rows to them; see [`~correction.calibration.match_base_rates`].
+        base_rate_weight (`float`, *optional*): λ, the weight of the first estimate against `base_rates`.
+        smoothing (`float`, *optional*, defaults to 0.01): For `"confusion"`: (1 − smoothing)·Ĉ + smoothing/K.
+        percentile (`float`, *optional*, defaults to 97.0): For `"anchor"`; 100 takes the plain maximum.
         missing (`str`, *optional*, defaults to `"average"`):
-            The row of a class without trusted rows. `"average"`: the mean diagonal of the other classes, the rest
-            spread evenly; `"identity"`; `"uniform"`. One warning lists the classes.
-        ignore_index (`int`, *optional*, defaults to -100): Rows with this label are left out.
+            The row of a class without trusted rows. `"average"`: the mean diagonal of the other classes, and the rest
+            spread evenly; `"identity"`; `"uniform"`. One warning lists these classes.
+        ignore_index (`int`, *optional*, defaults to -100): Rows with this label are skipped.
 
     Example:
 
@@ -83,19 +83,30 @@ def estimate_corruption_matrix(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
-    probs, labels = _as_array(probs), _as_array(labels) if labels is not None else None
-    num_labels = _check_shapes(probs, labels, method, num_labels, base_rates is not None)
-    probs = probs.reshape(-1, num_labels)
-    labels = labels.reshape(-1) if labels is not None else None
+    probs = _as_array(probs)
+    if probs.ndim < 2:
+        raise ValueError(f"probs must have shape (rows, classes), got {tuple(probs.shape)}.")
+    if num_labels is not None and probs.shape[-1] != num_labels:
+        raise ValueError(
+            f"probs have {probs.shape[-1]} classes in their last dimension, but num_labels is {num_labels}."
+        )
+    if labels is not None:
+        labels = _check_labels(_as_array(labels), probs)
+    elif method != "anchor":
+        raise ValueError(f"method {method!r} needs the true labels of the trusted rows; labels is None.")
+    elif base_rates is not None:
+        raise ValueError("base_rates need the labels of trusted rows; labels is None.")
+    probs = probs.reshape(-1, probs.shape[-1])
     if method == "anchor":
-        matrix, counts = _at_anchors(probs, labels, num_labels, percentile, temperature, ignore_index)
+        matrix, counts = _at_anchors(probs, labels, percentile, temperature, ignore_index)
     else:
+        num_labels = probs.shape[-1]
         if method == "gold":
             accumulator = GoldAccumulator(num_labels, ignore_index)
         else:
             accumulator = ConfusionAccumulator(num_labels, smoothing, ignore_index)
-        for rows, chunk_labels, _ in _chunks(probs, labels, num_labels, temperature, ignore_index):
-            accumulator.update(rows, chunk_labels)
+        for rows, chunk_labels, _ in _chunks(probs, labels, temperature, ignore_index):
+            accumulator.add(rows, chunk_labels)
         matrix, counts = accumulator.compute()
         matrix = fill_missing_rows(matrix, counts, missing, label_names)
     if base_rates is not None:
@@ -106,17 +117,17 @@ def estimate_corruption_matrix(
 def _at_anchors(
     probs: np.ndarray | Tensor,
     labels: np.ndarray | Tensor | None,
-    num_labels: int,
     percentile: float,
     temperature: float | None,
     ignore_index: int,
 ) -> tuple[Tensor, Tensor]:
     num_rows = len(probs) if labels is None else int((labels != ignore_index).sum())
     if num_rows == 0:
-        raise ValueError("the corruption matrix can't be estimated: there are no rows.")
+        raise ValueError("can't estimate the corruption matrix: there are no rows.")
+    num_labels = probs.shape[-1]
     finder = AnchorFinder(num_labels, num_rows, percentile)
     counts, kept = torch.zeros(num_labels, dtype=torch.int64), []
-    for rows, chunk_labels, numbers in _chunks(probs, labels, num_labels, temperature, ignore_index):
+    for rows, chunk_labels, numbers in _chunks(probs, labels, temperature, ignore_index):
         seen = sum(map(len, kept))
         finder.update(rows, torch.arange(seen, seen + len(rows)))
         counts += torch.bincount(chunk_labels.cpu(), minlength=num_labels)
@@ -129,14 +140,11 @@ def _at_anchors(
 
 
 def _chunks(
-    probs: np.ndarray | Tensor,
-    labels: np.ndarray | Tensor | None,
-    num_labels: int,
-    temperature: float | None,
-    ignore_index: int,
+    probs: np.ndarray | Tensor, labels: np.ndarray | Tensor | None, temperature: float | None, ignore_index: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Some thousand rows at a time, checked, without the ignored ones, at the temperature asked for."""
-    size = max(1, _NUMBERS_A_CHUNK // num_labels)
+    """Yield calibrated rows, labels and row numbers in chunks: checked, and without the ignored rows."""
+    num_labels = probs.shape[-1]
+    size = max(1, _NUMBERS_PER_CHUNK // num_labels)
     for start in range(0, len(probs), size):
         rows = as_rows(_as_tensor(probs[start : start + size]), num_labels)
         if labels is None:
@@ -151,32 +159,15 @@ def _chunks(
         yield rows, chunk_labels, numbers
 
 
-def _check_shapes(
-    probs: np.ndarray | Tensor,
-    labels: np.ndarray | Tensor | None,
-    method: str,
-    num_labels: int | None,
-    with_base_rates: bool,
-) -> int:
-    if probs.ndim < 2:
-        raise ValueError(f"probs must have shape (rows, classes), got {tuple(probs.shape)}.")
-    if num_labels is not None and probs.shape[-1] != num_labels:
-        raise ValueError(
-            f"probs have {probs.shape[-1]} classes in their last dimension, and num_labels is {num_labels}."
-        )
-    if labels is None:
-        if method != "anchor":
-            raise ValueError(f"method {method!r} needs the true labels of the trusted rows; labels is None.")
-        if with_base_rates:
-            raise ValueError("base_rates need the labels of trusted rows beside them: labels is None.")
-    elif isinstance(labels, np.ndarray) and labels.dtype.kind not in "iu":
+def _check_labels(labels: np.ndarray | Tensor, probs: np.ndarray | Tensor) -> np.ndarray | Tensor:
+    if isinstance(labels, np.ndarray) and labels.dtype.kind not in "iu":
         raise TypeError(f"labels must be integers, got {labels.dtype}.")
-    elif tuple(labels.shape) != tuple(probs.shape[:-1]):
+    if tuple(labels.shape) != tuple(probs.shape[:-1]):
         raise ValueError(
-            f"probs of shape {tuple(probs.shape)} need labels of shape {tuple(probs.shape[:-1])}; these have shape "
+            f"probs of shape {tuple(probs.shape)} need labels of shape {tuple(probs.shape[:-1])}, got "
             f"{tuple(labels.shape)}."
         )
-    return int(probs.shape[-1])
+    return labels.reshape(-1)
 
 
 def _as_array(values: Any) -> np.ndarray | Tensor:
@@ -184,27 +175,26 @@ def _as_array(values: Any) -> np.ndarray | Tensor:
 
 
 def _as_tensor(values: np.ndarray | Tensor) -> Tensor:
-    # A copy of the array: it may be read-only, or lie on disk.
+    # Arrays are copied: they may be read-only or memory-mapped.
     return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
 
 
 class AnchorFinder:
     """
     Finds, for each class k, the row whose probability of k is the highest below the `percentile`-th percentile of that
-    column; Forward takes the probabilities at that row for Ĉ[k]. The rule is that of the authors:
+    column. Forward uses the probabilities of that row as Ĉ[k]. The rule is the authors':
 
         threshold = np.percentile(column, percentile, method="higher")
         anchor    = argmax of column with the values >= threshold set to 0
 
-    and with `percentile=100` the plain argmax. Of equal values the lowest row wins.
+    `percentile=100` takes the plain argmax. Ties go to the lowest row.
 
-    What is kept for each class is the values from the threshold up and the best one below it, not the column: about
-    (100 − percentile) % of the rows. Ties at the threshold (many rows with probability 1.0) don't disturb this: what
-    may still become the anchor is always among the kept ones.
+    Per class, only the values from the threshold up and the best one below it are kept, about (100 − percentile) % of
+    the rows. This stays exact with ties at the threshold (many rows with probability 1.0).
 
     Args:
         num_labels (`int`): K.
-        num_rows (`int`): How many rows there are in all. Each must be seen once; repeated ones are left out.
+        num_rows (`int`): Total number of rows. Each must be seen; repeated rows are skipped.
         percentile (`float`, *optional*, defaults to 97.0): In (0, 100].
 
     Example:
@@ -212,18 +202,18 @@ class AnchorFinder:
     ```python
     finder = AnchorFinder(num_labels=10, num_rows=len(dataset))
     for row_ids, batch in batches:
-        finder.update(probs_of(batch), row_ids)
-    probs = probs_of(dataset[finder.anchors()])  # Ĉ
+        finder.update(predict_probs(batch), row_ids)
+    probs = predict_probs(dataset[finder.anchors()])  # Ĉ
     ```
     """
 
     def __init__(self, num_labels: int, num_rows: int, percentile: float = 97.0) -> None:
         if not 0 < percentile <= 100:
-            raise ValueError(f"percentile must lie in (0, 100], got {percentile!r}.")
+            raise ValueError(f"percentile must be in (0, 100], got {percentile!r}.")
         if num_rows < 1:
             raise ValueError(f"num_rows must be at least 1, got {num_rows!r}.")
         self.num_labels, self.num_rows, self.percentile = num_labels, num_rows, percentile
-        # How many values of a column are at the threshold's place or above it.
+        # Number of values per column at the threshold's rank or above.
         self._above = 0 if percentile == 100 else num_rows - math.ceil((num_rows - 1) * (percentile / 100))
         self._seen = torch.zeros(num_rows, dtype=torch.bool)
         self._values = torch.empty(num_labels, 0)
@@ -234,7 +224,7 @@ class AnchorFinder:
         """
         Args:
             probs (`Tensor` of shape `(n, K)`): Class probabilities of some rows.
-            row_ids (`Tensor` of shape `(n,)`): Which rows these are, in 0…num_rows-1.
+            row_ids (`Tensor` of shape `(n,)`): The ids of these rows, in 0…num_rows-1.
         """
         rows, ids = as_rows(probs, self.num_labels).cpu(), row_ids.detach().reshape(-1).long().cpu()
         if len(rows) != len(ids):
@@ -249,17 +239,16 @@ class AnchorFinder:
         rows, ids = rows[new], ids[new]
         self._seen[ids] = True
         self._pending.append((rows if rows.dtype == torch.float64 else rows.float(), ids))
-        # Sorting only as many new rows as are kept makes the cost of a row independent of the batch size.
+        # Sorting only once per `above` new rows makes the cost per row independent of the batch size.
         if sum(len(ids) for _, ids in self._pending) >= max(self._above, 1024):
             self._compact()
 
     def merge(self, other: AnchorFinder) -> AnchorFinder:
-        """Takes in the rows that another finder, made with the same arguments, has seen."""
+        """Add the rows that another finder, created with the same arguments, has seen."""
         for name in ("num_labels", "num_rows", "percentile"):
-            if getattr(self, name) != getattr(other, name):
-                raise ValueError(
-                    f"can't merge: {name} is {getattr(self, name)} here and {getattr(other, name)} there."
-                )
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise ValueError(f"can't merge: {name} is {mine} here and {theirs} there.")
         self._compact()
         other._compact()
         self._seen |= other._seen
@@ -267,16 +256,15 @@ class AnchorFinder:
         return self
 
     def anchors(self) -> Tensor:
-        """The K row ids, one for each class, as an int64 tensor."""
+        """Return the K row ids, one per class, as an int64 tensor."""
         if not bool(self._seen.all()):
             raise ValueError(
-                f"{int(self._seen.sum())} of {self.num_rows} rows were seen; row {int((~self._seen).nonzero()[0])} is "
-                "the first missing one."
+                f"{int(self._seen.sum())} of {self.num_rows} rows were seen; the first missing one is row "
+                f"{int((~self._seen).nonzero()[0])}."
             )
         self._compact()
-        best, where = self._values[:, -1], self._ids[:, -1]
-        # Where nothing is left but zeros, the authors' argmax gives the first row of all.
-        return torch.where(best > 0, where, 0)
+        # If only zeros are left, the authors' argmax returns the first row.
+        return torch.where(self._values[:, -1] > 0, self._ids[:, -1], 0)
 
     def _compact(self) -> None:
         if not self._pending:
@@ -287,11 +275,11 @@ class AnchorFinder:
         self._keep(values, ids)
 
     def _keep(self, values: Tensor, ids: Tensor) -> None:
-        """Keeps, of `(K, c)` values, the first `above` in the order (value down, row id up), and as a last column the
-        best of those strictly below them (−inf if there is none)."""
+        """Keep, of `(K, c)` values, the first `above` in the order (value descending, row id ascending), and in a last
+        column the best of those strictly below them (−inf if there is none)."""
         ids, order = ids.sort(dim=1, stable=True)
         values = values.gather(1, order)
-        values[:, 1:].masked_fill_(ids[:, 1:] == ids[:, :-1], -math.inf)  # a row that two finders have seen
+        values[:, 1:].masked_fill_(ids[:, 1:] == ids[:, :-1], -math.inf)  # a row that both finders have seen
         values, order = values.sort(dim=1, descending=True, stable=True)
         ids = ids.gather(1, order)
         count = values.shape[1]
@@ -301,9 +289,9 @@ class AnchorFinder:
             below = torch.full((self.num_labels, 1), count)
         else:
             below = (values >= values[:, self._above - 1 : self._above]).sum(dim=1, keepdim=True)
-        none = torch.full((self.num_labels, 1), -math.inf, dtype=values.dtype)
-        nobody = torch.full((self.num_labels, 1), self.num_rows)
-        best = torch.cat([values, none], dim=1).gather(1, below)
-        best_ids = torch.cat([ids, nobody], dim=1).gather(1, below)
+        no_value = torch.full((self.num_labels, 1), -math.inf, dtype=values.dtype)
+        no_id = torch.full((self.num_labels, 1), self.num_rows)
+        best = torch.cat([values, no_value], dim=1).gather(1, below)
+        best_ids = torch.cat([ids, no_id], dim=1).gather(1, below)
         self._values = torch.cat([values[:, : self._above], best], dim=1)
         self._ids = torch.cat([ids[:, : self._above], best_ids], dim=1)

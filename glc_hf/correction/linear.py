@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A linear softmax model on fixed features, fitted to the end: what a cheap first stage is made of."""
+"""A linear softmax classifier on fixed features, fitted to convergence: the cheap first stage."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ from torch import Tensor
 
 _NUMBERS_AT_ONCE = 2**25  # features or logits in memory at a time
 _PENALTIES = tuple(10 ** (-exponent / 2) for exponent in range(4, 15))  # 1e-2 … 1e-7
-_USUAL_PENALTY = 1e-4
-_MOST_ITERATIONS = 200
-_NUMBERS_REMEMBERED = 2**27  # by the optimizer, of its steps so far; each takes two heads
-
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
+_DEFAULT_PENALTY = 1e-4
+_MAX_ITERATIONS = 200
+_MAX_HISTORY_NUMBERS = 2**27  # in the history of L-BFGS; each step takes twice the size of the head
 
 
 @dataclass
@@ -29,9 +25,9 @@ class LinearHead:
     softmax(((x − mean) / scale) · weight + bias).
 
     Args:
-        weight (`Tensor` of shape `(D, K)`), bias (`Tensor` of shape `(K,)`): Of the standardized features.
-        mean (`Tensor` of shape `(D,)`), scale (`Tensor` of shape `(D,)`): The standardization; `scale` holds √D too,
-            so that a penalty means the same whatever the number of features.
+        weight (`Tensor` of shape `(D, K)`), bias (`Tensor` of shape `(K,)`): For the standardized features.
+        mean (`Tensor` of shape `(D,)`), scale (`Tensor` of shape `(D,)`): The standardization. `scale` includes √D, so
+            that a penalty has the same effect for any number of features.
     """
 
     weight: Tensor
@@ -45,18 +41,18 @@ class LinearHead:
         return features @ weight + (self.bias - self.mean @ weight)
 
     def to(self, device: torch.device | str) -> LinearHead:
-        """The same on another device."""
+        """Return a copy on another device."""
         return LinearHead(*(tensor.to(device) for tensor in (self.weight, self.bias, self.mean, self.scale)))
 
 
 class FeatureTable:
     """
-    This process's items as fixed features, read in pieces: they may be a memory-mapped file larger than memory.
+    The fixed features of this process's items, read in chunks: they can be a memory-mapped file larger than memory.
 
     Args:
         features (`Tensor` of shape `(N, D)`): In float32.
-        numbers (`Tensor` of shape `(N,)`): The items' numbers; see [`~methods.between.Inferred`].
-        reduce (`Callable`, *optional*): The sum of a tensor over processes; each process calls it equally often.
+        numbers (`Tensor` of shape `(N,)`): The number of each item in the dataset.
+        reduce (`Callable`, *optional*): Sum of a tensor over processes; every process calls it equally often.
         device (`torch.device`, *optional*): Where to compute.
     """
 
@@ -64,7 +60,7 @@ class FeatureTable:
         self,
         features: Tensor,
         numbers: Tensor,
-        reduce: Callable[[Tensor], Tensor] = _as_it_is,
+        reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
         device: torch.device | str = "cpu",
     ) -> None:
         self.features = features
@@ -73,47 +69,47 @@ class FeatureTable:
         self.device = device
         self.mean, self.scale = self._standardization()
 
-    def _pieces(self, places: Tensor, width: int) -> Callable[[], Iterable[tuple[Tensor, Tensor]]]:
-        """What gives the chosen items' features, and which of `places` they are; what fits in one piece is read only
-        once."""
+    def _chunks(self, rows: Tensor, width: int) -> Callable[[], Iterable[tuple[Tensor, Tensor]]]:
+        """Return a function that iterates over the features of `rows` and their positions in `rows`. A single chunk is
+        read only once."""
         at_once = max(1, _NUMBERS_AT_ONCE // max(width, self.features.shape[1]))
 
         def read() -> Iterator[tuple[Tensor, Tensor]]:
-            for part in torch.arange(len(places)).split(at_once):
-                yield self.features[places[part]].to(self.device), part.to(self.device)
+            for part in torch.arange(len(rows)).split(at_once):
+                yield self.features[rows[part]].to(self.device), part.to(self.device)
 
-        if len(places) > at_once:
+        if len(rows) > at_once:
             return read
-        pieces = list(read())
-        return lambda: pieces
+        chunks = list(read())
+        return lambda: chunks
 
     def _standardization(self) -> tuple[Tensor, Tensor]:
         width = self.features.shape[1]
-        pieces = self._pieces(torch.arange(len(self.features)), width)
+        chunks = self._chunks(torch.arange(len(self.features)), width)
         sums = torch.zeros(2, width, dtype=torch.float64)
-        for piece, _ in pieces():
-            sums[0] += piece.double().sum(dim=0).cpu()
+        for chunk, _ in chunks():
+            sums[0] += chunk.double().sum(dim=0).cpu()
         count = float(self.reduce(torch.tensor([float(len(self.features))], dtype=torch.float64)))
         mean = self.reduce(sums[0]) / count
-        for piece, _ in pieces():
-            sums[1] += (piece.double() - mean.to(piece.device)).square().sum(dim=0).cpu()
+        for chunk, _ in chunks():
+            sums[1] += (chunk.double() - mean.to(chunk.device)).square().sum(dim=0).cpu()
         deviation = (self.reduce(sums[1]) / count).sqrt()
-        # A feature that never changes says nothing: it is left at zero by its weight, not blown up.
+        # A constant feature is not scaled up.
         scale = torch.where(deviation > 1e-6 * mean.abs() + 1e-12, deviation, torch.ones_like(deviation))
         return mean.float().to(self.device), (scale * math.sqrt(width)).float().to(self.device)
 
-    def places_of(self, numbers: Tensor) -> Tensor:
-        """Where the items of these numbers stand; those of other processes are left out."""
+    def rows_of(self, numbers: Tensor) -> Tensor:
+        """Return the table rows of these item numbers, without the items of other processes."""
         return torch.isin(self.numbers, numbers).nonzero().squeeze(1)
 
-    def logits(self, head: LinearHead, places: Tensor) -> Tensor:
-        """What a head says about these items, on the CPU."""
-        found = [head.logits(piece).cpu() for piece, _ in self._pieces(places, len(head.bias))()]
-        return torch.cat(found) if found else torch.empty(0, len(head.bias))
+    def logits(self, head: LinearHead, rows: Tensor) -> Tensor:
+        """Return the logits of a head for these rows, on the CPU."""
+        logits = [head.logits(chunk).cpu() for chunk, _ in self._chunks(rows, len(head.bias))()]
+        return torch.cat(logits) if logits else torch.empty(0, len(head.bias))
 
     def fit(
         self,
-        places: Tensor,
+        rows: Tensor,
         labels: Tensor,
         num_labels: int,
         *,
@@ -124,22 +120,22 @@ class FeatureTable:
         start: LinearHead | None = None,
     ) -> LinearHead:
         """
-        The head of the smallest mean loss on the items, plus `penalty` · ‖weight‖²; by L-BFGS, all items in each step.
+        Fit the head that minimizes the mean loss plus `penalty` · ‖weight‖², by full-batch L-BFGS.
 
         Args:
-            places, labels (`Tensor` of shape `(n,)`): The items, and their labels.
+            rows, labels (`Tensor` of shape `(n,)`): Table rows and their labels.
             num_labels (`int`): K.
-            penalty (`float`): How much weights are held back.
+            penalty (`float`): Weight decay.
             matrix (`Tensor` of shape `(K, K)`, *optional*): With it the head learns true labels: the loss is
-                -log Σ_i softmax_i · matrix[i, label]. Without, plain cross-entropy.
-            trusted (`Tensor` of shape `(n,)`, *optional*): Items whose labels are right, whatever the matrix says.
-            trusted_weight (`float`, *optional*, defaults to 1.0): How often each of these counts.
-            start ([`LinearHead`], *optional*): Where to begin.
+                -log Σ_i softmax_i · matrix[i, label]. Without it, plain cross-entropy.
+            trusted (`Tensor` of shape `(n,)`, *optional*): Rows whose labels are correct; they get no correction.
+            trusted_weight (`float`, *optional*, defaults to 1.0): Weight of each trusted row.
+            start ([`LinearHead`], *optional*): Initial weights.
         """
         labels = labels.to(self.device)
-        logs, weights = None, torch.ones(len(places), device=self.device)
+        log_matrix, weights = None, torch.ones(len(rows), device=self.device)
         if matrix is not None:
-            logs = matrix.to(self.device, torch.float32).clamp(min=1e-12).log().t()
+            log_matrix = matrix.to(self.device, torch.float32).clamp(min=1e-12).log().t()
         if trusted is not None:
             trusted = trusted.to(self.device)
             weights[trusted] = trusted_weight
@@ -151,26 +147,27 @@ class FeatureTable:
         parameters.requires_grad_()
         optimizer = torch.optim.LBFGS(
             [parameters],
-            max_iter=_MOST_ITERATIONS,
-            history_size=max(5, min(100, _NUMBERS_REMEMBERED // (2 * parameters.numel()))),
+            max_iter=_MAX_ITERATIONS,
+            history_size=max(5, min(100, _MAX_HISTORY_NUMBERS // (2 * parameters.numel()))),
             tolerance_grad=1e-6,
             tolerance_change=1e-7,
             line_search_fn="strong_wolfe",
         )
+        chunks = self._chunks(rows, num_labels)
 
-        pieces = self._pieces(places, num_labels)
+        def item_losses(chunk: Tensor, part: Tensor) -> Tensor:
+            logits = self._head(parameters).logits(chunk)
+            plain = F.cross_entropy(logits, labels[part], reduction="none")
+            if log_matrix is None:
+                return plain
+            corrected = -(logits.log_softmax(dim=-1) + log_matrix[labels[part]]).logsumexp(dim=-1)
+            return corrected if trusted is None else torch.where(trusted[part], plain, corrected)
 
         def closure() -> Tensor:
             optimizer.zero_grad()
             value = torch.zeros(1, dtype=torch.float64)
-            for piece, part in pieces():
-                losses = self._losses(
-                    self._head(parameters).logits(piece),
-                    labels[part],
-                    logs,
-                    None if trusted is None else trusted[part],
-                )
-                loss = (losses * weights[part]).sum() / total
+            for chunk, part in chunks():
+                loss = (item_losses(chunk, part) * weights[part]).sum() / total
                 loss.backward()
                 value += loss.detach().double().cpu()
             gradient = torch.zeros_like(parameters) if parameters.grad is None else parameters.grad
@@ -185,41 +182,33 @@ class FeatureTable:
     def _head(self, parameters: Tensor) -> LinearHead:
         return LinearHead(parameters[:-1], parameters[-1], self.mean, self.scale)
 
-    @staticmethod
-    def _losses(logits: Tensor, labels: Tensor, logs: Tensor | None, trusted: Tensor | None) -> Tensor:
-        plain = F.cross_entropy(logits, labels, reduction="none")
-        if logs is None:
-            return plain
-        corrected = -(logits.log_softmax(dim=-1) + logs[labels]).logsumexp(dim=-1)
-        return corrected if trusted is None else torch.where(trusted, plain, corrected)
-
     def fit_path(
-        self, places: Tensor, labels: Tensor, num_labels: int, held_out: Tensor
+        self, rows: Tensor, labels: Tensor, num_labels: int, held_out: Tensor
     ) -> tuple[LinearHead, float, list[float]]:
         """
-        The head of the penalty that explains held-out labels best: from a strong one down, each fit starting from the
-        one before, until it gets worse; then fitted on all items.
+        Fit the head with the penalty that has the lowest held-out loss. Penalties are tried from strong to weak, each
+        fit starting from the one before, until the loss rises. The head is then refitted on all rows.
 
         Args:
-            places, labels (`Tensor` of shape `(n,)`): The items, and their labels.
+            rows, labels (`Tensor` of shape `(n,)`): Table rows and their labels.
             num_labels (`int`): K.
-            held_out (`Tensor` of shape `(n,)`): Which of them choose the penalty.
+            held_out (`Tensor` of shape `(n,)`): Mask of the rows that choose the penalty.
 
         Returns:
             The head, its penalty, and the mean held-out loss of each penalty tried.
         """
-        fitted, chosen_by = ~held_out, self.reduce(held_out.sum().double().unsqueeze(0))
-        if chosen_by == 0:
-            return self.fit(places, labels, num_labels, penalty=_USUAL_PENALTY), _USUAL_PENALTY, []
+        fitted, num_held_out = ~held_out, self.reduce(held_out.sum().double().unsqueeze(0))
+        if num_held_out == 0:
+            return self.fit(rows, labels, num_labels, penalty=_DEFAULT_PENALTY), _DEFAULT_PENALTY, []
         best: tuple[float, LinearHead | None, float] = (math.inf, None, _PENALTIES[0])
         head, losses = None, []
         for penalty in _PENALTIES:
-            head = self.fit(places[fitted], labels[fitted], num_labels, penalty=penalty, start=head)
-            logits = self.logits(head, places[held_out])
-            found = F.cross_entropy(logits, labels[held_out], reduction="sum").double()
-            losses.append(float(self.reduce(found.unsqueeze(0)) / chosen_by))
+            head = self.fit(rows[fitted], labels[fitted], num_labels, penalty=penalty, start=head)
+            logits = self.logits(head, rows[held_out])
+            loss = F.cross_entropy(logits, labels[held_out], reduction="sum").double()
+            losses.append(float(self.reduce(loss.unsqueeze(0)) / num_held_out))
             if losses[-1] >= best[0]:
                 break
             best = (losses[-1], head, penalty)
-        head = self.fit(places, labels, num_labels, penalty=best[2], start=best[1])
+        head = self.fit(rows, labels, num_labels, penalty=best[2], start=best[1])
         return head, best[2], losses

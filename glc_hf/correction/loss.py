@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The corrected cross-entropy: what the second stage of Gold Loss Correction minimises."""
+"""The corrected cross-entropy: the loss of the second stage of Gold Loss Correction."""
 
 from __future__ import annotations
 
@@ -29,30 +29,31 @@ def corrected_cross_entropy(
     reduction: str = "mean",
 ) -> Tensor:
     """
-    -log Σ_i softmax(logits)_i · C[i, label]: the cross-entropy between noisy labels and what a classifier of the
-    **true** classes predicts for them. On trusted items it is the plain cross-entropy, -log softmax(logits)_label.
+    -log Σ_i softmax(logits)_i · C[i, label]: the cross-entropy between the noisy labels and the distribution of noisy
+    labels that a classifier of the **true** classes predicts. For trusted items it is the plain cross-entropy,
+    -log softmax(logits)_label.
 
     Exact for any finite logits: items whose sum would underflow are computed in log space. No epsilon is added: a zero
-    of C means that the class never gives that label. float16 and bfloat16 logits are computed in float32, also under
-    autocast, and give a float32 loss. Where C is exactly the identity, or all items are trusted, the result is that of
+    in C means that the class never gives that label. float16 and bfloat16 logits are computed in float32, also under
+    autocast, and give a float32 loss. If C is exactly the identity, or all items are trusted, the result is that of
     `torch.nn.functional.cross_entropy`.
 
-    A label that no class can produce (its column of C is all zero) has the constant loss 87.34 = -log(1.2e-38), the
-    smallest normal float32 probability, and no gradient.
+    A label that no class can produce (its column of C is all zero) has no gradient and the constant loss 87.34, -log
+    of the smallest normal float32.
 
     Args:
-        logits (`Tensor` of shape `(..., K)`): Scores of the K true classes, the classes last (also for tokens).
+        logits (`Tensor` of shape `(..., K)`): Scores of the K true classes, with the classes last (also for tokens).
         labels (`Tensor` of shape `(...)`): Labels in 0…K-1, or `ignore_index`; any integer dtype.
         matrix (`CorruptionMatrix` or `Tensor` of shape `(K, K)`):
-            `C[i, j] = p(noisy label = j | true label = i)`. A constant: it gets no gradient. Checked once for each
-            object, so keep passing the same one.
+            `C[i, j] = p(noisy label = j | true label = i)`. A constant without gradient. Checked once per object, so
+            pass the same object at each step.
         trusted (`Tensor`, *optional*):
-            Boolean, of the shape of `labels` or of its first dimensions: `(B,)` with labels `(B, T)` holds for all T
-            tokens of a row. `None`: no item is trusted.
+            Boolean, with the shape of `labels` or of its first dimensions: `(B,)` with labels `(B, T)` applies to all
+            T tokens of a row. `None`: no item is trusted.
         ignore_index (`int`, *optional*, defaults to -100): Items with this label have no loss and no gradient.
         reduction (`str`, *optional*, defaults to `"mean"`):
-            `"mean"` over the items not ignored (0 if there are none), `"sum"`, or `"none"`: the shape of `labels`,
-            with 0 where ignored.
+            `"mean"` over the items that are not ignored (0 if there are none), `"sum"`, or `"none"`: the shape of
+            `labels`, with 0 for ignored items.
 
     Example:
 
@@ -72,20 +73,24 @@ def corrected_cross_entropy(
     num_labels = logits.shape[-1]
     dtype = logits.dtype if logits.dtype == torch.float64 else torch.float32
     prepared = transposed(matrix, num_labels, dtype, logits.device)
-    flat_labels = _flat_labels(labels)
+    all_labels = labels if labels.dim() == 1 and labels.dtype == torch.int64 else labels.reshape(-1).long()
     flat_trusted = _flat_trusted(trusted, labels) if trusted is not None else None
 
     if torch._C._are_functorch_transforms_active() or forward_ad.unpack_dual(logits).tangent is not None:
-        ignored = flat_labels == ignore_index  # nothing here may depend on values: under vmap they can't be read
+        ignored = all_labels == ignore_index  # no value may be read here: under vmap that is impossible
         losses = differentiable_item_losses(
-            _as_dtype(_rows(logits), dtype), flat_labels.masked_fill(ignored, 0), flat_trusted, prepared
+            _as_rows(logits, dtype), all_labels.masked_fill(ignored, 0), flat_trusted, prepared
         )
         losses = losses.masked_fill(ignored, 0)
         return _reduce(losses, ignored.logical_not().sum(), reduction, labels.shape)
 
-    flat_labels, ignored, count = _set_ignored_apart(flat_labels, ignore_index, num_labels, labels.shape)
+    flat_labels, ignored, count = _without_ignored(all_labels, ignore_index, num_labels, labels.shape)
     if prepared.is_identity or _all_trusted(flat_trusted, ignored):
-        return _plain_cross_entropy(logits, labels, ignore_index, reduction, dtype, count)
+        if reduction == "mean" and (isinstance(count, Tensor) or count == 0):  # torch's mean of no items is NaN
+            total = F.cross_entropy(_as_rows(logits, dtype), all_labels, ignore_index=ignore_index, reduction="sum")
+            return total / _at_least_one(count)
+        loss = F.cross_entropy(_as_rows(logits, dtype), all_labels, ignore_index=ignore_index, reduction=reduction)
+        return loss.reshape(labels.shape) if reduction == "none" else loss
     batch = _Batch(flat_labels, flat_trusted, ignored, count, prepared, reduction, labels.shape)
     if logits.requires_grad and torch.is_grad_enabled():
         return _CorrectedCrossEntropy.apply(logits, batch)
@@ -93,7 +98,7 @@ def corrected_cross_entropy(
 
 
 class _Batch(NamedTuple):
-    """What the loss of a batch needs beside the logits: one argument, because autograd looks at each."""
+    """The inputs of the loss other than the logits, as one argument because autograd inspects each argument."""
 
     labels: Tensor
     trusted: Tensor | None
@@ -105,7 +110,7 @@ class _Batch(NamedTuple):
 
 
 class _CorrectedCrossEntropy(torch.autograd.Function):
-    """The gradient is computed along with the loss, where all it needs is at hand: backward is one multiplication."""
+    """Computes the gradient together with the loss, so that backward is one multiplication."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, batch: _Batch) -> Tensor:
@@ -119,25 +124,22 @@ class _CorrectedCrossEntropy(torch.autograd.Function):
         logits, gradient = ctx.saved_tensors
         batch: _Batch = ctx.batch
         if torch.is_grad_enabled():  # create_graph=True
-            x = _as_dtype(_rows(logits), gradient.dtype)
+            x = _as_rows(logits, gradient.dtype)
             gradient = differentiable_item_gradients(x, batch.labels, batch.trusted, batch.matrix)
             if batch.ignored is not None:
                 gradient = gradient.masked_fill(batch.ignored.unsqueeze(-1), 0)
-        gradient = gradient * _factor(upstream, batch)
+        if batch.reduction == "none":
+            upstream = upstream.reshape(-1, 1)
+        elif batch.reduction == "mean":
+            upstream = upstream / _at_least_one(batch.count)
+        gradient = gradient * upstream
         if logits.dim() != 2:
             gradient = gradient.reshape(logits.shape)
-        return _as_dtype(gradient, logits.dtype), None
-
-
-def _factor(upstream: Tensor, batch: _Batch) -> Tensor:
-    """What the gradient of each item is multiplied by: the upstream gradient, with the reduction's part in it."""
-    if batch.reduction == "none":
-        return upstream.reshape(-1, 1)
-    return upstream / _at_least_one(batch.count) if batch.reduction == "mean" else upstream
+        return gradient if gradient.dtype == logits.dtype else gradient.to(logits.dtype), None
 
 
 def _forward(logits: Tensor, batch: _Batch, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
-    x = _as_dtype(_rows(logits), batch.matrix.rows.dtype)
+    x = _as_rows(logits, batch.matrix.rows.dtype)
     losses, gradient = item_losses(x, batch.labels, batch.trusted, batch.matrix, with_gradient)
     if batch.ignored is not None:
         losses.masked_fill_(batch.ignored, 0)
@@ -154,40 +156,23 @@ def _reduce(losses: Tensor, count: float | Tensor, reduction: str, shape: torch.
     return losses.sum() / _at_least_one(count)
 
 
-def _flat_labels(labels: Tensor) -> Tensor:
-    return labels if labels.dim() == 1 and labels.dtype == torch.int64 else labels.reshape(-1).long()
-
-
-def _rows(logits: Tensor) -> Tensor:
-    return logits if logits.dim() == 2 else logits.reshape(-1, logits.shape[-1])
-
-
-def _as_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+def _as_rows(logits: Tensor, dtype: torch.dtype) -> Tensor:
+    rows = logits if logits.dim() == 2 else logits.reshape(-1, logits.shape[-1])
+    return rows if rows.dtype == dtype else rows.to(dtype)
 
 
 def _at_least_one(count: float | Tensor) -> float | Tensor:
     return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
 
 
-def _plain_cross_entropy(
-    logits: Tensor, labels: Tensor, ignore_index: int, reduction: str, dtype: torch.dtype, count: float | Tensor
-) -> Tensor:
-    x, flat_labels = _as_dtype(_rows(logits), dtype), _flat_labels(labels)
-    if reduction == "mean" and (isinstance(count, Tensor) or count == 0):  # there the mean of nothing is NaN
-        return F.cross_entropy(x, flat_labels, ignore_index=ignore_index, reduction="sum") / _at_least_one(count)
-    loss = F.cross_entropy(x, flat_labels, ignore_index=ignore_index, reduction=reduction)
-    return loss.reshape(labels.shape) if reduction == "none" else loss
-
-
-def _set_ignored_apart(
+def _without_ignored(
     labels: Tensor, ignore_index: int, num_labels: int, shape: torch.Size
 ) -> tuple[Tensor, Tensor | None, float | Tensor]:
     """
-    Labels that can all be looked up, which of them are to be ignored (`None`: none), and how many are not.
+    Return labels with 0 for ignored items, the mask of ignored items (`None` if there are none), and the number of
+    items that are not ignored.
 
-    On the CPU out-of-range labels are an error here. On another device looking would make the CPU wait; there the
-    lookup itself fails.
+    On the CPU, out-of-range labels raise here. On other devices this check would synchronize; there the lookup fails.
     """
     on_cpu = labels.device.type == "cpu"
     if on_cpu and not 0 <= ignore_index < num_labels and _all_in_range(labels, num_labels):
@@ -198,10 +183,10 @@ def _set_ignored_apart(
         return labels, ignored, ignored.logical_not().sum()
     if not _all_in_range(labels, num_labels):
         first = int(((labels < 0) | (labels >= num_labels)).nonzero()[0])
-        place = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(first), shape))
+        index = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(first), shape))
         raise ValueError(
-            f"labels[{place}] is {int(labels[first])}; with {num_labels} classes a label lies in 0…{num_labels - 1}, "
-            f"or is {ignore_index} to be ignored."
+            f"labels[{index}] is {int(labels[first])}; with {num_labels} classes a label must be in "
+            f"0…{num_labels - 1}, or {ignore_index} to be ignored."
         )
     return labels, ignored, float(len(labels) - int(ignored.sum()))
 
@@ -217,15 +202,15 @@ def _flat_trusted(trusted: Tensor, labels: Tensor) -> Tensor:
         return trusted.reshape(-1)
     if trusted.dim() == 0 or trusted.shape != labels.shape[: trusted.dim()]:
         raise ValueError(
-            f"trusted has shape {tuple(trusted.shape)}; it must be that of the labels, {tuple(labels.shape)}, or of "
-            "their first dimensions."
+            f"trusted has shape {tuple(trusted.shape)}; it must have the shape of the labels, {tuple(labels.shape)}, "
+            "or of their first dimensions."
         )
     missing = labels.dim() - trusted.dim()
     return trusted.reshape(*trusted.shape, *[1] * missing).expand(labels.shape).reshape(-1)
 
 
 def _all_trusted(trusted: Tensor | None, ignored: Tensor | None) -> bool:
-    if trusted is None or trusted.device.type != "cpu":  # elsewhere the answer is not worth waiting for
+    if trusted is None or trusted.device.type != "cpu":  # on other devices the check would synchronize
         return False
     return bool((trusted if ignored is None else trusted | ignored).all())
 
@@ -238,7 +223,7 @@ def _check_arguments(logits: Tensor, labels: Tensor, reduction: str) -> None:
     if logits.shape[:-1] != labels.shape or logits.dim() == 0:
         raise ValueError(
             f"logits of shape {tuple(logits.shape)} need labels of shape {tuple(logits.shape[:-1])} (the classes are "
-            f"the last dimension of the logits); these have shape {tuple(labels.shape)}."
+            f"the last dimension of the logits), got {tuple(labels.shape)}."
         )
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}.")

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Rows of the corruption matrix for classes of which no trusted row, or hardly one, is at hand."""
+"""Refinement of an estimated matrix: rows of missing and rare classes, and maximum likelihood on the noisy labels."""
 
 from __future__ import annotations
 
@@ -12,97 +12,94 @@ from torch import Tensor
 
 MISSING_ROWS = {
     "average": "the mean diagonal of the other classes, and the rest spread evenly",
-    "identity": "the row of the identity: their labels are taken as right",
-    "uniform": "the uniform row: their labels are taken as saying nothing",
+    "identity": "the row of the identity: their labels are assumed to be correct",
+    "uniform": "the uniform row: their labels are assumed to carry no information",
 }
-_MOST_NAMED = 20
-# Rows that let any class speak for itself, and how likely luck alone may make one class or other look rare.
-_ENOUGH_FOR_ANY = 5
-_LUCK = 0.05
+_MAX_NAMED = 20
+# A class with this many trusted rows is never rare.
+_ALWAYS_ENOUGH = 5
+# Largest accepted probability that chance alone makes any class look rare.
+_SIGNIFICANCE = 0.05
 
 
 def fill_missing_rows(
     probs: Tensor, counts: Tensor, missing: str = "average", label_names: Sequence[str] | None = None
 ) -> Tensor:
     """
-    A copy of the estimate in which each class without trusted rows has a row, after one warning that lists them.
+    Return a copy of the estimate with a row for each class without trusted rows. One warning lists these classes.
 
     Args:
-        probs (`Tensor` of shape `(K, K)`): The estimate; its rows for unseen classes are not read.
-        counts (`Tensor` of shape `(K,)`): Number of trusted rows of each class.
+        probs (`Tensor` of shape `(K, K)`): The estimate. Its rows for unseen classes are ignored.
+        counts (`Tensor` of shape `(K,)`): Number of trusted rows per class.
         missing (`str`, *optional*, defaults to `"average"`):
-            `"average"`: C[k, k] is the mean diagonal d of the classes seen, and the other entries (1 − d)/(K − 1), as
-            if the class were as noisy as the average one. `"identity"`: C[k, k] = 1. `"uniform"`: 1/K everywhere.
-        label_names (`Sequence[str]`, *optional*): For the warning.
+            `"average"`: C[k, k] is the mean diagonal d of the seen classes, and the other entries are (1 − d)/(K − 1),
+            as if the class had average noise. `"identity"`: C[k, k] = 1. `"uniform"`: 1/K everywhere.
+        label_names (`Sequence[str]`, *optional*): Used in the warning.
     """
     if missing not in MISSING_ROWS:
         raise ValueError(f"missing must be one of {', '.join(map(repr, MISSING_ROWS))}, got {missing!r}.")
     unseen = (counts == 0).nonzero().squeeze(-1)
     num_labels = len(probs)
     if len(unseen) == num_labels:
-        raise ValueError("the corruption matrix can't be estimated: no class has a trusted row.")
+        raise ValueError("can't estimate the corruption matrix: no class has a trusted row.")
     if len(unseen) == 0:
         return probs
-    named = [str(label_names[k]) if label_names is not None else str(k) for k in unseen.tolist()]
-    listed = ", ".join(named[:_MOST_NAMED]) + (
-        f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    )
+    names = [str(label_names[k]) if label_names is not None else str(k) for k in unseen.tolist()]
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     warnings.warn(
-        f"no trusted row for {len(named)} of {num_labels} classes: {listed}. Their rows of the corruption matrix are "
-        f"{MISSING_ROWS[missing]} (missing={missing!r}).",
+        f"no trusted row for {len(names)} of {num_labels} classes: {', '.join(names[:_MAX_NAMED])}{more}. Their rows "
+        f"of the corruption matrix are {MISSING_ROWS[missing]} (missing={missing!r}).",
         stacklevel=3,
     )
-    if missing == "identity":
-        stay = 1.0
-    elif missing == "uniform":
-        stay = 1.0 / num_labels
+    if missing == "average":
+        diagonal = float(probs.diagonal()[counts > 0].mean())
     else:
-        stay = float(probs.diagonal()[counts > 0].mean())
+        diagonal = 1.0 if missing == "identity" else 1.0 / num_labels
     filled = probs.clone()
-    filled[unseen] = even_rows(num_labels, stay)[unseen].to(probs)
+    filled[unseen] = symmetric_noise(num_labels, diagonal)[unseen].to(probs)
     return filled
 
 
-def even_rows(num_labels: int, stay: float) -> Tensor:
-    """Every label is right with the probability `stay`, and any other one as often as the next."""
-    rows = torch.full((num_labels, num_labels), (1 - stay) / max(num_labels - 1, 1), dtype=torch.float64)
-    return rows.fill_diagonal_(stay)
+def symmetric_noise(num_labels: int, diagonal: float) -> Tensor:
+    """K×K float64 matrix with `diagonal` on the diagonal and (1 − diagonal)/(K − 1) elsewhere."""
+    rows = torch.full((num_labels, num_labels), (1 - diagonal) / max(num_labels - 1, 1), dtype=torch.float64)
+    return rows.fill_diagonal_(diagonal)
 
 
-def enough_rows(counts: Tensor) -> int:
+def rare_class_threshold(counts: Tensor) -> int:
     """
-    How many trusted rows a class needs to speak for itself: five, or as many as luck can explain if fewer.
+    Number of trusted rows below which a class is rare: five, or fewer if small counts can be due to chance.
 
-    Were all classes as frequent as the median one, the rows of each would follow Poisson's distribution about its
-    count. A class has too few to be one of those if any of the K would have so few with a probability below 5 %.
+    If all classes were as frequent as the median class, the count of each would be Poisson distributed around the
+    median count. A class is rare if the probability that any of the K classes has so few rows is below 5 %.
     """
-    typical = counts.double().quantile(0.5)
-    fewest = torch.arange(_ENOUGH_FOR_ANY, dtype=torch.float64)
-    at_most = torch.special.gammaincc(fewest + 1, typical.cpu().expand_as(fewest))  # P(rows ≤ n) for n = 0…4
-    return int((len(counts) * at_most < _LUCK).sum())
+    median = counts.double().quantile(0.5)
+    fewest = torch.arange(_ALWAYS_ENOUGH, dtype=torch.float64)
+    at_most = torch.special.gammaincc(fewest + 1, median.cpu().expand_as(fewest))  # P(rows ≤ n) for n = 0…4
+    return int((len(counts) * at_most < _SIGNIFICANCE).sum())
 
 
-def lean_scarce_rows(probs: Tensor, counts: Tensor) -> Tensor:
+def shrink_rare_classes(probs: Tensor, counts: Tensor) -> Tensor:
     """
-    A copy of the estimate in which the rows of very rare classes lean on the other classes' rows.
+    Return a copy of the estimate in which the rows of rare classes are shrunk towards average noise.
 
-    A class that is rare among the trusted rows, more than luck explains, is rare among the untrusted ones too: stage 1
-    has hardly learned it, and the mean of its softmax over one or two rows can be far off. With n of the m =
-    [`enough_rows`] rows that a class should have, its own estimate counts n/m, and the rest is a class as noisy as the
-    average one: its diagonal is the mean of the classes with enough rows, and the other entries are even. Where
-    trusted rows are few for all classes alike, nothing changes: their rows are all there is to go by.
+    A class that is rare among the trusted rows, beyond chance, is also rare among the untrusted ones. Stage 1 has
+    hardly learned it, and the mean of its softmax over one or two rows can be far off. With n trusted rows and the
+    threshold m = [`rare_class_threshold`], the row of the estimate gets the weight n/m, and the rest goes to a row of
+    average noise: the mean diagonal of the classes that are not rare, and even entries elsewhere. If all classes have
+    few trusted rows, nothing changes.
 
     Args:
         probs (`Tensor` of shape `(K, K)`): The estimate.
-        counts (`Tensor` of shape `(K,)`): Number of trusted rows of each class; rows of classes without any are kept.
+        counts (`Tensor` of shape `(K,)`): Number of trusted rows per class. Rows of classes without any are kept.
     """
-    enough = enough_rows(counts)
-    scarce = (counts > 0) & (counts < enough)
-    if not scarce.any():
+    threshold = rare_class_threshold(counts)
+    rare = (counts > 0) & (counts < threshold)
+    if not rare.any():
         return probs
-    own = (counts.double() / enough).unsqueeze(1).to(probs)
-    stay = float(probs.diagonal()[counts >= enough].mean())
-    return torch.where(scarce.unsqueeze(1), own * probs + (1 - own) * even_rows(len(probs), stay).to(probs), probs)
+    weight = (counts.double() / threshold).unsqueeze(1).to(probs)
+    average = symmetric_noise(len(probs), float(probs.diagonal()[counts >= threshold].mean())).to(probs)
+    return torch.where(rare.unsqueeze(1), weight * probs + (1 - weight) * average, probs)
 
 
 def most_likely_matrix(
@@ -116,29 +113,29 @@ def most_likely_matrix(
     reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
 ) -> Tensor:
     """
-    Refines an estimate Ĉ₀ by the noisy labels of rows whose true class a model knows more or less:
+    Refine an estimate Ĉ₀ with the noisy labels of rows for which a model predicts the true class:
 
         max_C  Σ_x log Σ_i g(x)_i · C[i, label(x)]  +  Σ_i n_i Σ_j Ĉ₀[i, j] · log C[i, j]
 
-    g is the model's softmax, and the second part counts row i of Ĉ₀ as n_i observations. This is concave in C, so what
-    EM climbs to is the maximum:
+    g is the model's softmax. The second term counts row i of Ĉ₀ as n_i observations. The objective is concave in C, so
+    EM converges to the maximum:
 
         q(x)_i ∝ g(x)_i · C[i, label(x)],    C[i, j] ∝ n_i · Ĉ₀[i, j] + Σ_{x labelled j} q(x)_i
 
     Args:
-        probs (`Tensor` of shape `(N, K)`): g, of this process's rows.
+        probs (`Tensor` of shape `(N, K)`): g for the rows of this process.
         labels (`Tensor` of shape `(N,)`): The noisy labels of these rows.
         estimate (`Tensor` of shape `(K, K)`): Ĉ₀.
-        counts (`Tensor` of shape `(K,)`): n, how many trusted rows of each class Ĉ₀ comes from.
-        iterations (`int`, *optional*, defaults to 200): At most so many steps of EM.
-        tolerance (`float`, *optional*, defaults to 1e-5): It ends when no entry moves by more.
-        reduce (`Callable`, *optional*): The sum of a tensor over processes; each process calls it equally often.
+        counts (`Tensor` of shape `(K,)`): n, the number of trusted rows per class behind Ĉ₀.
+        iterations (`int`, *optional*, defaults to 200): Maximum number of EM steps.
+        tolerance (`float`, *optional*, defaults to 1e-5): Stop when no entry changes by more than this.
+        reduce (`Callable`, *optional*): Sum of a tensor over processes; every process calls it equally often.
 
     Returns:
         `Tensor` of shape `(K, K)` in float64.
     """
     probs, estimate = probs.double(), estimate.double()
-    # A class without trusted rows still has a row in Ĉ₀: it counts as one observation.
+    # The row of a class without trusted rows counts as one observation.
     prior = estimate * counts.double().clamp(min=1.0).unsqueeze(1)
     matrix = estimate
     for _ in range(iterations):
@@ -147,8 +144,8 @@ def most_likely_matrix(
         by_label = torch.zeros_like(estimate).index_add_(0, labels, joint)
         observed = reduce(by_label).t() + prior
         updated = observed / observed.sum(dim=1, keepdim=True)
-        moved = (updated - matrix).abs().max()
+        change = (updated - matrix).abs().max()
         matrix = updated
-        if moved <= tolerance:
+        if change <= tolerance:
             break
     return matrix

@@ -16,7 +16,7 @@ import numpy as np
 
 from glc_hf.experiments.curves import WEAK, ErrorCurve, Runs, Setting, read_runs
 from glc_hf.experiments.results import numbered_results
-from glc_hf.matrix import CorruptionMatrix, draw_matrix, side_of, to_float64
+from glc_hf.matrix import CorruptionMatrix, draw_matrix, panel_size, to_float64
 
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def matrices_figure(true: CorruptionMatrix | None, estimates: dict[str, Corrupti
         panels.append((_ESTIMATES[method] + distance, matrix))
     columns = min(len(panels), 2)
     rows = -(-len(panels) // columns)
-    side = min(side_of(panels[0][1]), 6.5)
+    side = min(panel_size(panels[0][1]), 6.5)
     figure = Figure(figsize=(side * columns + 1.2, (side + 0.3) * rows + 0.5), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(panels) :]:

@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from glc_hf.hub.facts import base_model_of, dataset_of, gather_facts, read_facts, write_facts
-from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix, largest_confusions
+from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 
 
 logger = logging.get_logger(__name__)
@@ -75,7 +75,7 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> ModelCa
         mean_noise=f"{matrix.noise_rates.mean():.1%}" if matrix is not None else "",
         confusions=[
             {**entry, "share": f"{entry['probability']:.0%}"}
-            for entry in (largest_confusions(matrix, _SHOWN_CONFUSIONS) if matrix is not None else [])
+            for entry in (matrix.largest_confusions(_SHOWN_CONFUSIONS) if matrix is not None else [])
         ],
         **_evaluation(facts),
         comparison=[

@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
 from glc_hf.correction.calibration import TemperatureAccumulator
-from glc_hf.correction.refinement import enough_rows, lean_scarce_rows, most_likely_matrix
+from glc_hf.correction.refinement import rare_class_threshold, shrink_rare_classes, most_likely_matrix
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import (
     EstimationRun,
@@ -103,7 +103,7 @@ class GoldLossCorrection(MatrixMethod):
             probs, counts = accumulate_trusted(run, sums, temperature).compute()
             del sums
         if self._refines:
-            probs = lean_scarce_rows(probs, counts)
+            probs = shrink_rare_classes(probs, counts)
         self.matrix = finish_matrix(run, self.args, probs, counts)
         if self._refines:
             self.matrix = refine_on_features(run, self.matrix, self.args) or self.matrix
@@ -172,7 +172,7 @@ def refine_estimate(run: EstimationRun, estimate: CorruptionMatrix, seed: int) -
         torch.cat(probs),
         torch.cat(labels),
         torch.tensor(estimate.probs),
-        counts.clamp(min=enough_rows(counts)),
+        counts.clamp(min=rare_class_threshold(counts)),
         reduce=run.sum_over_processes,
     )
     return CorruptionMatrix(refined, estimate.label_names)
@@ -220,7 +220,7 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any
             table.logits(head, untrusted).softmax(dim=-1),
             given[untrusted],
             first,
-            counts.clamp(min=enough_rows(counts)),
+            counts.clamp(min=rare_class_threshold(counts)),
             reduce=run.sum_over_processes,
         )
     return CorruptionMatrix(matrix, estimate.label_names)

@@ -131,7 +131,7 @@ class ProbeStage(TrainedStage):
         embedded = time.perf_counter()
         numbers = table.numbers
         trained = self.data.numbers_of(trainer.stage.items, trainer.stage, "trained")
-        positions = table.places_of(torch.from_numpy(trained))
+        positions = table.rows_of(torch.from_numpy(trained))
         draws = random_uint64("probe", trainer.args.seed, numbers[positions].numpy())
         held_out = torch.from_numpy(draws < np.uint64(_HELD_OUT * 2**64))
         labels = self._labels[numbers[positions]]
@@ -152,7 +152,7 @@ class ProbeStage(TrainedStage):
     def infer(self, items: Items, part: Part = "all", only: torch.Tensor | None = None) -> Iterator[Inferred]:
         table = self.table
         numbers = torch.from_numpy(self.data.numbers_of(items, self.trainer.stage, part))
-        positions = table.places_of(numbers)
+        positions = table.rows_of(numbers)
         if only is not None:
             positions = positions[torch.isin(table.numbers[positions], only)]
         for some in positions.split(2**16):

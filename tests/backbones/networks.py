@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The networks in small, with inputs for them."""
+"""Small versions of the networks, with inputs and labels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def inputs(name: str, rows: int = 4) -> dict[str, Any]:
 
 
 def labels(name: str, rows: int = 4) -> torch.Tensor:
-    of_rows = torch.arange(rows) % 3
+    row_labels = torch.arange(rows) % 3
     if name != "glc_window_tagger":
-        return of_rows
-    return torch.stack([torch.full_like(of_rows, -100), *[of_rows] * 3, torch.full_like(of_rows, -100)], dim=1)
+        return row_labels
+    return torch.stack(
+        [torch.full_like(row_labels, -100), *[row_labels] * 3, torch.full_like(row_labels, -100)], dim=1
+    )

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""What holds for each of the small networks: saving and loading, losses, first weights, training."""
+"""All small networks: saving and loading, losses, initialization, training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ every_model = pytest.mark.parametrize("name", MODELS)
 
 
 @every_model
-def test_the_auto_class_gives_the_saved_model_back(name: str, tmp_path: Path) -> None:
+def test_auto_class_loads_the_saved_model(name: str, tmp_path: Path) -> None:
     auto_class, model_class, _ = MODELS[name]
     model = make(name).eval()
     model.save_pretrained(tmp_path)
@@ -36,7 +36,7 @@ def test_the_auto_class_gives_the_saved_model_back(name: str, tmp_path: Path) ->
     assert [parameter.requires_grad for parameter in loaded.parameters()] == trained
 
 
-def test_a_saved_model_is_found_by_a_new_process(tmp_path: Path) -> None:
+def test_saved_model_loads_in_a_new_process(tmp_path: Path) -> None:
     model = make("glc_word_average").eval()
     model.save_pretrained(tmp_path)
     script = (
@@ -45,9 +45,9 @@ def test_a_saved_model_is_found_by_a_new_process(tmp_path: Path) -> None:
         "model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1]).eval()\n"
         "print(model(torch.tensor([[1, 2, 3]])).logits.tolist())\n"
     )
-    found = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
     logits = model(torch.tensor([[1, 2, 3]])).logits
-    torch.testing.assert_close(torch.tensor(eval(found.stdout.strip().splitlines()[-1])), logits)
+    torch.testing.assert_close(torch.tensor(eval(result.stdout.strip().splitlines()[-1])), logits)
 
 
 @every_model
@@ -64,23 +64,23 @@ def test_labels_are_optional_and_give_a_loss(name: str) -> None:
 
 
 @every_model
-def test_the_same_seed_gives_the_same_first_weights(name: str) -> None:
+def test_same_seed_gives_the_same_initial_weights(name: str) -> None:
     assert same_weights(weights(make(name, 1)), weights(make(name, 1)))
     assert not same_weights(weights(make(name, 1)), weights(make(name, 2)))
 
 
-def test_layers_start_as_torch_starts_them() -> None:
+def test_layers_use_the_default_initialization_of_torch() -> None:
     torch.manual_seed(0)
     model = ImageMLPForImageClassification(ImageMLPConfig(hidden_sizes=[128, 128], num_labels=10))
     for layer in (*model.layers, model.classifier):
         bound = layer.in_features**-0.5
-        # Uniform between -bound and bound, biases too; transformers' rule: normal, standard deviation 0.02, no bias.
+        # Uniform in ±bound, also for biases; transformers would use normal weights and zero biases.
         assert layer.weight.abs().max() <= bound
         assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
         assert layer.bias.abs().max() > bound / 10
 
 
-@pytest.mark.parametrize("model_config", [WordAverageConfig(), LSTMConfig()], ids=lambda found: found.model_type)
+@pytest.mark.parametrize("model_config", [WordAverageConfig(), LSTMConfig()], ids=lambda config: config.model_type)
 def test_word_vectors_start_small(model_config: PreTrainedConfig) -> None:
     model = AutoModelForSequenceClassification.from_config(model_config)
     bound = (6 / (model_config.vocab_size + model_config.embedding_size)) ** 0.5
@@ -88,22 +88,22 @@ def test_word_vectors_start_small(model_config: PreTrainedConfig) -> None:
     assert model.embeddings.weight[0].abs().max() == 0
 
 
-def test_the_linear_layer_of_word_averages_starts_with_variance_one_over_dimensions() -> None:
+def test_word_average_classifier_starts_with_variance_one_over_dimensions() -> None:
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_config(WordAverageConfig())
     assert model.classifier.weight.std().item() == pytest.approx(0.1, rel=0.15)
     assert model.classifier.bias.abs().max() == 0
 
 
-def test_an_lstm_starts_by_remembering() -> None:
+def test_lstm_forget_gate_bias_starts_at_one() -> None:
     lstm = AutoModelForSequenceClassification.from_config(LSTMConfig(hidden_size=8)).lstm
     together = lstm.bias_ih_l0 + lstm.bias_hh_l0
     assert (together[8:16] == 1).all()
-    others = torch.cat([together[:8], together[16:]])
-    assert 0 < others.abs().max() <= 2 * 8**-0.5
+    other_gates = torch.cat([together[:8], together[16:]])
+    assert 0 < other_gates.abs().max() <= 2 * 8**-0.5
 
 
-def test_what_a_checkpoint_holds_is_not_started_anew(tmp_path: Path) -> None:
+def test_weights_in_a_checkpoint_are_not_reinitialized(tmp_path: Path) -> None:
     saved = AutoModelForSequenceClassification.from_config(LSTMConfig(num_labels=2))
     state = {name: torch.full_like(value, 3.0) for name, value in saved.state_dict().items()}
     missing = {"lstm.weight_hh_l0", "classifier.weight", "classifier.bias"}
@@ -115,7 +115,7 @@ def test_what_a_checkpoint_holds_is_not_started_anew(tmp_path: Path) -> None:
 
 # torch has no batching rule for its LSTM.
 @pytest.mark.parametrize("name", ["glc_mlp", "glc_word_average", "glc_window_tagger"])
-def test_stacked_weights_give_each_networks_logits(name: str) -> None:
+def test_stacked_weights_give_the_logits_of_each_network(name: str) -> None:
     models = [make(name, seed).eval() for seed in range(3)]
     parameters, buffers = torch.func.stack_module_state(models)
     base, rows = make(name).eval(), inputs(name)
@@ -124,12 +124,12 @@ def test_stacked_weights_give_each_networks_logits(name: str) -> None:
         return torch.func.functional_call(base, (parameters, buffers), kwargs=rows).logits
 
     stacked = torch.func.vmap(logits)(parameters, buffers)
-    for model, found in zip(models, stacked, strict=True):
-        torch.testing.assert_close(found, model(**rows).logits)
+    for model, logits_of_model in zip(models, stacked, strict=True):
+        torch.testing.assert_close(logits_of_model, model(**rows).logits)
 
 
 @every_model
-def test_the_trainer_runs_both_stages_and_saves(name: str, tmp_path: Path) -> None:
+def test_trainer_runs_both_stages_and_saves(name: str, tmp_path: Path) -> None:
     rows = {key: list(value.numpy()) for key, value in inputs(name, 48).items()}
     data = Dataset.from_dict({**rows, "labels": list(labels(name, 48).numpy())}).with_format("torch")
     flagged = mark_trusted(data, fraction=0.5, label_column="labels")
@@ -152,12 +152,12 @@ def test_the_trainer_runs_both_stages_and_saves(name: str, tmp_path: Path) -> No
         ("glc_word_average", {"vocab_size": 0}),
     ],
 )
-def test_sizes_that_make_no_network_are_refused(name: str, wrong: dict) -> None:
+def test_invalid_sizes_raise(name: str, wrong: dict) -> None:
     _, model_class, known = MODELS[name]
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a positive integer"):
         model_class(type(known)(**wrong))
 
 
-def test_images_of_another_size_are_refused() -> None:
+def test_images_of_another_size_raise() -> None:
     with pytest.raises(ValueError, match=r"takes \(rows, 1, 6, 6\)"):
         make("glc_mlp")(pixel_values=torch.rand(2, 1, 8, 8))

@@ -1,6 +1,4 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Wide residual networks in timm's registry and under transformers' wrapper."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -37,12 +35,12 @@ def _count(model: torch.nn.Module) -> int:
         ("wide_resnet16_4_cifar", 2_748_890),
     ],
 )
-def test_the_named_networks_have_the_published_numbers_of_parameters(name: str, expected: int) -> None:
+def test_named_networks_have_the_published_numbers_of_parameters(name: str, expected: int) -> None:
     with torch.device("meta"):
         assert _count(timm.create_model(name)) == expected
 
 
-def test_depth_and_width_are_free() -> None:
+def test_depth_and_width_can_be_chosen() -> None:
     with torch.device("meta"):
         assert _count(timm.create_model("wide_resnet_cifar", depth=16, width=4)) == 2_748_890
         assert len(timm.create_model("wide_resnet_cifar", depth=22, width=1).layer2) == 3
@@ -52,7 +50,7 @@ def test_depth_and_width_are_free() -> None:
         timm.create_model("wide_resnet_cifar", depth=10, width=0)
 
 
-def test_it_has_timms_manners() -> None:
+def test_network_implements_the_timm_api() -> None:
     model = timm.create_model("wide_resnet_cifar", **SMALL, num_classes=7, in_chans=1, drop_rate=0.1).eval()
     assert model.pretrained_cfg["mean"] == CIFAR_MEAN
     assert model.pretrained_cfg["std"] == CIFAR_STD
@@ -71,7 +69,7 @@ def test_it_has_timms_manners() -> None:
     assert timm.create_model("wide_resnet_cifar", **SMALL).layer1[0].dropout.p == 0.3
 
 
-def test_blocks_are_activated_before_they_are_convolved() -> None:
+def test_blocks_apply_the_activation_before_the_convolution() -> None:
     block = timm.create_model("wide_resnet_cifar", **SMALL).eval().layer2[0]
     images = torch.randn(2, 16, 32, 32)
     active = torch.relu(block.bn1(images))
@@ -83,13 +81,13 @@ def test_blocks_are_activated_before_they_are_convolved() -> None:
     assert torch.equal(same(images), images)
 
 
-def test_under_the_wrapper_it_keeps_timms_first_weights_and_comes_back(tmp_path: Path) -> None:
+def test_wrapper_keeps_timms_initialization_and_can_be_reloaded(tmp_path: Path) -> None:
     torch.manual_seed(3)
     model = timm_network("wide_resnet_cifar", ["a", "b", "c"], **SMALL).eval()
     torch.manual_seed(3)
     again = timm_network("wide_resnet_cifar", ["a", "b", "c"], **SMALL)
     assert same_weights(weights(model), weights(again))
-    # 2 / (9 · 64) is He's variance; transformers' rule has a standard deviation of 0.02.
+    # He's variance is 2 / (9 · 64); transformers initializes with a standard deviation of 0.02.
     assert model.timm_model.layer3[0].conv1.weight.std().item() == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.05)
     model.save_pretrained(tmp_path)
     loaded = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
@@ -97,19 +95,19 @@ def test_under_the_wrapper_it_keeps_timms_first_weights_and_comes_back(tmp_path:
     with torch.no_grad():
         assert torch.equal(loaded(images).logits, model(images).logits)
     classify = pipeline("image-classification", model=str(tmp_path))
-    found = classify(_picture(), top_k=3)
-    assert {answer["label"] for answer in found} == {"a", "b", "c"}
+    answers = classify(_image(), top_k=3)
+    assert {answer["label"] for answer in answers} == {"a", "b", "c"}
     assert classify.image_processor.data_config["mean"] == CIFAR_MEAN
     assert classify.image_processor.data_config["input_size"] == (3, 32, 32)
 
 
-def _picture():
+def _image():
     from PIL import Image
 
     return Image.fromarray(np.full((32, 32, 3), 200, dtype=np.uint8))
 
 
-def test_the_trainer_trains_it(tmp_path: Path) -> None:
+def test_trainer_trains_the_network(tmp_path: Path) -> None:
     images = np.random.default_rng(0).normal(size=(24, 3, 32, 32)).astype(np.float32)
     data = Dataset.from_dict({"pixel_values": images, "label": [row % 3 for row in range(24)]}).with_format("torch")
     noisy = corrupt_labels(mark_trusted(data, fraction=0.5), CorruptionMatrix.uniform(3, 0.5))

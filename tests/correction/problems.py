@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Random problems for the tests of the mathematics, and the textbook formula."""
+"""Random inputs for the tests, and the textbook formula of the loss."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def random_matrix(num_labels: int, seed: int, zeros: bool = False) -> Tensor:
-    """A row-stochastic float64 tensor; with `zeros` about a third of its entries are zero, never a whole row."""
+    """A row-stochastic float64 tensor; with `zeros` about a third of its entries are zero."""
     generator = torch.Generator().manual_seed(seed)
     matrix = torch.rand(num_labels, num_labels, generator=generator, dtype=torch.float64)
     if zeros:
@@ -28,7 +28,7 @@ def random_batch(rows: int, num_labels: int, seed: int, scale: float = 3.0) -> t
 
 
 def textbook(logits: Tensor, labels: Tensor, matrix: Tensor, trusted: Tensor | None = None) -> Tensor:
-    """-log Σ_i softmax(logits)_i C[i, label], item by item, with the identity for C on trusted items."""
+    """-log Σ_i softmax(logits)_i C[i, label], item by item, with C = identity for trusted items."""
     losses = []
     for item in range(len(labels)):
         label = labels[item]

@@ -1,6 +1,4 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The linear head on fixed features."""
-
 from __future__ import annotations
 
 import threading
@@ -15,11 +13,11 @@ from glc_hf.correction.linear import FeatureTable
 
 
 def features(rows: int = 400, width: int = 8, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Overlapping clouds far from zero, of unequal scales."""
+    """Overlapping clusters with an offset and unequal scales."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(classes, (rows,), generator=generator)
-    centres = torch.randn(classes, width, generator=generator)
-    points = centres[labels] + torch.randn(rows, width, generator=generator)
+    centers = torch.randn(classes, width, generator=generator)
+    points = centers[labels] + torch.randn(rows, width, generator=generator)
     return points * torch.logspace(-1, 1, width) + 5.0, labels
 
 
@@ -27,33 +25,33 @@ def table(points: torch.Tensor, **settings) -> FeatureTable:
     return FeatureTable(points, torch.arange(len(points)), **settings)
 
 
-def test_it_is_the_logistic_regression_of_standardized_features():
+def test_head_equals_logistic_regression_on_standardized_features():
     sklearn = pytest.importorskip("sklearn.linear_model")
     points, labels = features()
-    found = table(points)
-    head = found.fit(torch.arange(400), labels, 3, penalty=1e-3)
-    ours = found.logits(head, torch.arange(400)).softmax(-1).numpy()
+    feature_table = table(points)
+    head = feature_table.fit(torch.arange(400), labels, 3, penalty=1e-3)
+    ours = feature_table.logits(head, torch.arange(400)).softmax(-1).numpy()
     scaled = ((points - points.mean(0)) / points.std(0, unbiased=False) / 8**0.5).numpy()
-    # Its objective is the sum of losses + ‖w‖²/(2C); ours the mean + penalty·‖w‖².
+    # scikit-learn minimizes the sum of losses + ‖w‖²/(2C), we minimize the mean + penalty·‖w‖².
     theirs = sklearn.LogisticRegression(C=1 / (2 * 1e-3 * 400), tol=1e-8, max_iter=1000).fit(scaled, labels.numpy())
     np.testing.assert_allclose(ours, theirs.predict_proba(scaled), atol=2e-3)
 
 
-def test_features_read_in_pieces_give_the_same_head(monkeypatch):
+def test_features_read_in_chunks_give_the_same_head(monkeypatch):
     points, labels = features()
     whole = table(points).fit(torch.arange(400), labels, 3, penalty=1e-3)
     monkeypatch.setattr(linear, "_NUMBERS_AT_ONCE", 8 * 37)
-    pieces = table(points).fit(torch.arange(400), labels, 3, penalty=1e-3)
-    torch.testing.assert_close(pieces.weight, whole.weight, atol=2e-3, rtol=1e-3)
+    in_chunks = table(points).fit(torch.arange(400), labels, 3, penalty=1e-3)
+    torch.testing.assert_close(in_chunks.weight, whole.weight, atol=2e-3, rtol=1e-3)
 
 
-def test_processes_that_share_the_rows_find_one_head():
+def test_processes_that_share_the_rows_get_the_same_head():
     points, labels = features()
     alone = table(points)
     expected = alone.fit_path(torch.arange(400), labels, 3, torch.arange(400) % 10 == 0)
     barrier, parts, lock = threading.Barrier(2), {}, threading.Lock()
 
-    def run(rank: int, found: dict) -> None:
+    def run(rank: int, results: dict) -> None:
         calls = 0
 
         def reduce(tensor: torch.Tensor) -> torch.Tensor:
@@ -68,22 +66,22 @@ def test_processes_that_share_the_rows_find_one_head():
 
         mine = torch.arange(rank, 400, 2)
         shared = FeatureTable(points[mine], mine, reduce)
-        found[rank] = shared.fit_path(torch.arange(200), labels[mine], 3, mine % 10 == 0)
+        results[rank] = shared.fit_path(torch.arange(200), labels[mine], 3, mine % 10 == 0)
 
-    found: dict = {}
-    threads = [threading.Thread(target=run, args=(rank, found)) for rank in range(2)]
+    results: dict = {}
+    threads = [threading.Thread(target=run, args=(rank, results)) for rank in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert torch.equal(found[0][0].weight, found[1][0].weight)
-    assert found[0][1] == expected[1]
-    # The optimizer's way differs by rounding; where it ends does not matter beyond that.
-    here, there = alone.logits(found[0][0], torch.arange(400)), alone.logits(expected[0], torch.arange(400))
+    assert torch.equal(results[0][0].weight, results[1][0].weight)
+    assert results[0][1] == expected[1]
+    # The optimizer's path differs by rounding, so its end point differs slightly.
+    here, there = alone.logits(results[0][0], torch.arange(400)), alone.logits(expected[0], torch.arange(400))
     torch.testing.assert_close(here.softmax(-1), there.softmax(-1), atol=5e-3, rtol=0)
 
 
-def test_a_feature_that_never_changes_does_no_harm():
+def test_constant_feature_does_no_harm():
     points, labels = features()
     points = torch.cat([points, torch.full((400, 1), 7.0)], dim=1)
     head = table(points).fit(torch.arange(400), labels, 3, penalty=1e-3)
@@ -91,7 +89,7 @@ def test_a_feature_that_never_changes_does_no_harm():
     assert (table(points).logits(head, torch.arange(400)).argmax(-1) == labels).float().mean() > 0.8
 
 
-def test_the_penalty_is_the_one_that_held_out_labels_prefer():
+def test_penalty_minimizes_the_held_out_loss():
     points, labels = features(rows=300, width=60)
     generator = torch.Generator().manual_seed(1)
     noisy = torch.where(
@@ -99,7 +97,7 @@ def test_the_penalty_is_the_one_that_held_out_labels_prefer():
     )
     held_out = torch.arange(300) % 3 == 0
     _, penalty, losses = table(points).fit_path(torch.arange(300), noisy, 3, held_out)
-    assert len(losses) < len(linear._PENALTIES)  # it stopped when things got worse
+    assert len(losses) < len(linear._PENALTIES)  # it stopped when the loss rose
     assert min(losses) == losses[-2]
     assert penalty == linear._PENALTIES[len(losses) - 2]
     loose = table(points).fit(torch.arange(300)[~held_out], noisy[~held_out], 3, penalty=1e-7)
@@ -107,29 +105,31 @@ def test_the_penalty_is_the_one_that_held_out_labels_prefer():
     assert min(losses) < float(at_loose)
 
 
-def test_with_a_matrix_it_learns_true_labels_from_flipped_ones():
+def test_head_with_matrix_learns_true_labels_from_flipped_ones():
     points, labels = features(rows=2000)
     matrix = torch.eye(3).double() * 0.3 + torch.roll(torch.eye(3).double() * 0.7, 1, dims=1)
     generator = torch.Generator().manual_seed(0)
     noisy = torch.multinomial(matrix[labels], 1, generator=generator).squeeze(1)
     trusted = torch.arange(2000) < 40
     given = torch.where(trusted, labels, noisy)
-    found, everything = table(points), torch.arange(2000)
+    feature_table, everything = table(points), torch.arange(2000)
 
     def accuracy(**settings) -> float:
-        head = found.fit(everything, given, 3, penalty=1e-4, **settings)
-        return float((found.logits(head, everything).argmax(-1) == labels).float().mean())
+        head = feature_table.fit(everything, given, 3, penalty=1e-4, **settings)
+        return float((feature_table.logits(head, everything).argmax(-1) == labels).float().mean())
 
-    clean = found.fit(everything, labels, 3, penalty=1e-4)
-    reachable = float((found.logits(clean, everything).argmax(-1) == labels).float().mean())
+    clean = feature_table.fit(everything, labels, 3, penalty=1e-4)
+    reachable = float((feature_table.logits(clean, everything).argmax(-1) == labels).float().mean())
     assert accuracy() < 0.4
     assert accuracy(matrix=matrix, trusted=trusted) > reachable - 0.03
 
 
-def test_trusted_items_are_never_corrected():
+def test_trusted_rows_are_not_corrected():
     points, labels = features()
     swapped = torch.roll(torch.eye(3).double(), 1, dims=1)
-    found, everything = table(points), torch.arange(400)
-    plain = found.fit(everything, labels, 3, penalty=1e-3)
-    trusted = found.fit(everything, labels, 3, penalty=1e-3, matrix=swapped, trusted=torch.ones(400, dtype=torch.bool))
+    feature_table, everything = table(points), torch.arange(400)
+    plain = feature_table.fit(everything, labels, 3, penalty=1e-3)
+    trusted = feature_table.fit(
+        everything, labels, 3, penalty=1e-3, matrix=swapped, trusted=torch.ones(400, dtype=torch.bool)
+    )
     torch.testing.assert_close(trusted.weight, plain.weight, atol=1e-4, rtol=1e-4)

@@ -42,14 +42,14 @@ def test_equals_the_textbook_formula_and_its_gradient(problem):
     leaf = logits.clone().requires_grad_()
     expected = textbook(leaf, labels, matrix, trusted)
     for reduction in REDUCTIONS:
-        wanted = {"mean": expected.mean(), "sum": expected.sum(), "none": expected}[reduction]
-        (wanted_gradient,) = torch.autograd.grad(wanted.sum(), leaf, retain_graph=True)
+        reduced = {"mean": expected.mean(), "sum": expected.sum(), "none": expected}[reduction]
+        (expected_gradient,) = torch.autograd.grad(reduced.sum(), leaf, retain_graph=True)
         loss, gradient = loss_and_gradient(logits, labels, matrix, trusted, reduction=reduction)
-        torch.testing.assert_close(loss, wanted.detach(), rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(gradient, wanted_gradient, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(loss, reduced.detach(), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-9, atol=1e-9)
 
 
-def test_a_corruption_matrix_and_its_tensor_give_the_same_loss():
+def test_corruption_matrix_and_tensor_give_the_same_loss():
     matrix = CorruptionMatrix.flip(6, 0.4, seed=3)
     logits, labels, _ = random_batch(30, 6, seed=0)
     from_object = corrected_cross_entropy(logits, labels, matrix, reduction="none")
@@ -59,23 +59,23 @@ def test_a_corruption_matrix_and_its_tensor_give_the_same_loss():
 
 @settings(deadline=None, max_examples=30)
 @given(PROBLEMS)
-def test_relabelling_the_classes_changes_nothing(problem):
+def test_permuting_classes_changes_nothing(problem):
     rows, num_labels, seed, zeros = problem
     matrix = random_matrix(num_labels, seed, zeros)
     logits, labels, trusted = random_batch(rows, num_labels, seed)
     order = torch.randperm(num_labels, generator=torch.Generator().manual_seed(seed))
-    new_name = torch.argsort(order)
+    new_label = torch.argsort(order)
     loss, gradient = loss_and_gradient(logits, labels, matrix, trusted, reduction="none")
-    renamed, renamed_gradient = loss_and_gradient(
-        logits[:, order], new_name[labels], matrix[order][:, order], trusted, reduction="none"
+    permuted, permuted_gradient = loss_and_gradient(
+        logits[:, order], new_label[labels], matrix[order][:, order], trusted, reduction="none"
     )
-    torch.testing.assert_close(renamed, loss, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(renamed_gradient, gradient[:, order], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(permuted, loss, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(permuted_gradient, gradient[:, order], rtol=1e-10, atol=1e-10)
 
 
 def test_zero_entries_of_the_matrix_are_exact():
     matrix = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    logits = torch.tensor([[0.0, 60.0, 0.0]])  # label 0 comes from class 0 alone, which has probability e^-60
+    logits = torch.tensor([[0.0, 60.0, 0.0]])  # only class 0, of probability e^-60, gives label 0
     loss = corrected_cross_entropy(logits, torch.tensor([0]), matrix)
     assert loss.item() == pytest.approx(60 + math.log(2), rel=1e-6)
 
@@ -84,7 +84,7 @@ def test_zero_entries_of_the_matrix_are_exact():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("case", ["identity", "identity tensor", "identity and some trusted", "all trusted"])
-def test_without_noise_it_is_bit_for_bit_the_plain_cross_entropy(case, reduction, dtype):
+def test_without_noise_the_loss_is_bit_equal_to_cross_entropy(case, reduction, dtype):
     logits, labels, trusted = random_batch(40, 7, seed=5)
     logits = logits.to(dtype)
     labels[::6] = -100
@@ -102,7 +102,7 @@ def test_without_noise_it_is_bit_for_bit_the_plain_cross_entropy(case, reduction
     assert torch.equal(gradient, expected_gradient)
 
 
-def test_a_nearly_identical_matrix_is_not_taken_for_the_identity():
+def test_matrix_close_to_the_identity_is_not_treated_as_identity():
     matrix = torch.eye(3, dtype=torch.float64)
     matrix[0, 1] = 4e-6  # within the tolerance of the row sums
     logits = torch.tensor([[5.0, -20.0, 0.0]], dtype=torch.float64)
@@ -113,12 +113,14 @@ def test_a_nearly_identical_matrix_is_not_taken_for_the_identity():
 
 # ---------------------------------------------------------------------------------------------- extreme numbers
 def in_high_precision(logits, label, weights):
-    """The loss with exponents that can't underflow: max-shifted separately in both sums, in float64."""
+    """The loss in float64, with a separate max-shift in both sums, so that neither underflows."""
     logits = logits.double().numpy()
-    live = weights > 0
-    top, top_live = logits.max(), (logits[live] + np.log(weights[live])).max()
-    normaliser = top + math.log(np.exp(logits - top).sum())
-    return normaliser - top_live - math.log(np.exp(logits[live] + np.log(weights[live]) - top_live).sum())
+    possible = weights > 0
+    top, top_possible = logits.max(), (logits[possible] + np.log(weights[possible])).max()
+    normalizer = top + math.log(np.exp(logits - top).sum())
+    return (
+        normalizer - top_possible - math.log(np.exp(logits[possible] + np.log(weights[possible]) - top_possible).sum())
+    )
 
 
 @settings(deadline=None, max_examples=60)
@@ -128,7 +130,7 @@ def in_high_precision(logits, label, weights):
     st.sampled_from([1.0, 30.0, 1e2, 1e3, 1e4]),
     st.sampled_from([torch.float32, torch.float64]),
 )
-def test_any_finite_logits_have_an_exact_loss_and_a_finite_gradient(num_labels, seed, scale, dtype):
+def test_finite_logits_give_an_exact_loss_and_a_finite_gradient(num_labels, seed, scale, dtype):
     matrix = random_matrix(num_labels, seed, zeros=True)
     logits, labels, trusted = random_batch(16, num_labels, seed, scale)
     logits = logits.clamp(-1e4, 1e4).to(dtype)
@@ -146,8 +148,8 @@ def test_any_finite_logits_have_an_exact_loss_and_a_finite_gradient(num_labels, 
             assert loss[item].item() == pytest.approx(expected, rel=tolerance, abs=tolerance)
 
 
-def test_logits_further_apart_than_the_dtype_can_tell_stay_finite():
-    logits = torch.tensor([[3.4e38, -3.4e38, 0.0]])  # label 1 comes from class 1 alone, so that its loss is 6.8e38
+def test_logits_that_differ_by_more_than_the_dtype_range_give_a_finite_loss():
+    logits = torch.tensor([[3.4e38, -3.4e38, 0.0]])  # only class 1 gives label 1: the exact loss is 6.8e38
     loss, gradient = loss_and_gradient(logits, torch.tensor([1]), torch.eye(3)[[0, 1, 0]])
     assert loss == torch.finfo(torch.float32).max
     assert torch.equal(gradient, torch.tensor([[1.0, -1.0, 0.0]]))
@@ -167,7 +169,7 @@ def test_nan_logits_give_a_nan_loss_for_their_own_item_only():
 
 # ---------------------------------------------------------------------------------------------- impossible labels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_label_no_class_can_produce_has_a_constant_loss_and_no_gradient(dtype):
+def test_impossible_label_has_a_constant_loss_and_no_gradient(dtype):
     matrix = torch.tensor([[0.5, 0.5, 0.0], [0.3, 0.7, 0.0], [1.0, 0.0, 0.0]])
     labels = torch.tensor([2, 2, 0])
     logits = torch.tensor([[1.0, 2.0, 3.0], [-50.0, 0.0, 1e4], [0.0, 0.0, 0.0]], dtype=dtype)
@@ -196,7 +198,7 @@ def test_ignored_items_have_no_loss_no_gradient_and_no_weight_in_the_mean():
     assert (corrected_cross_entropy(logits, masked, matrix, reduction="none")[ignored] == 0).all()
 
 
-def test_the_ignored_label_may_be_one_of_the_classes():
+def test_ignore_index_can_be_one_of_the_classes():
     matrix = CorruptionMatrix.uniform(4, 0.5)
     logits, labels, _ = random_batch(20, 4, seed=4)
     loss = corrected_cross_entropy(logits, labels, matrix, ignore_index=2)
@@ -206,7 +208,7 @@ def test_the_ignored_label_may_be_one_of_the_classes():
 
 @pytest.mark.parametrize("matrix", [CorruptionMatrix.uniform(4, 0.5), CorruptionMatrix.identity(4)])
 @pytest.mark.parametrize("rows", [0, 3])
-def test_the_mean_of_no_items_is_zero_with_a_zero_gradient(rows, matrix):
+def test_mean_of_no_items_is_zero_with_zero_gradient(rows, matrix):
     labels = torch.full((rows,), -100)
     for trusted in (None, torch.ones(rows, dtype=torch.bool)):
         loss, gradient = loss_and_gradient(torch.randn(rows, 4), labels, matrix, trusted)
@@ -214,26 +216,26 @@ def test_the_mean_of_no_items_is_zero_with_a_zero_gradient(rows, matrix):
         assert (gradient == 0).all()
 
 
-def test_tokens_take_flags_for_each_token_or_for_each_row():
+def test_flags_can_be_per_token_or_per_row():
     matrix = CorruptionMatrix.flip(5, 0.3)
     logits, labels, _ = random_batch(24, 5, seed=8)
     labels[5] = labels[23] = -100
-    of_rows = torch.tensor([True, False, False, True])
-    of_tokens = of_rows.repeat_interleave(6)
-    flat, flat_gradient = loss_and_gradient(logits, labels, matrix, of_tokens, reduction="none")
-    for flag in (of_rows, of_tokens.reshape(4, 6)):
+    row_flags = torch.tensor([True, False, False, True])
+    token_flags = row_flags.repeat_interleave(6)
+    flat, flat_gradient = loss_and_gradient(logits, labels, matrix, token_flags, reduction="none")
+    for flag in (row_flags, token_flags.reshape(4, 6)):
         loss, gradient = loss_and_gradient(
             logits.reshape(4, 6, 5), labels.reshape(4, 6), matrix, flag, reduction="none"
         )
         assert torch.equal(loss, flat.reshape(4, 6))
         assert torch.equal(gradient, flat_gradient.reshape(4, 6, 5))
     three_dims = corrected_cross_entropy(
-        logits.reshape(2, 2, 6, 5), labels.reshape(2, 2, 6), matrix, of_rows.reshape(2, 2), reduction="none"
+        logits.reshape(2, 2, 6, 5), labels.reshape(2, 2, 6), matrix, row_flags.reshape(2, 2), reduction="none"
     )
     assert torch.equal(three_dims, flat.reshape(2, 2, 6))
 
 
-def test_a_single_item_needs_no_batch_dimension():
+def test_single_item_without_batch_dimension():
     matrix = CorruptionMatrix.uniform(3, 0.5)
     logits = torch.tensor([1.0, 0.0, -1.0])
     loss = corrected_cross_entropy(logits, torch.tensor(2), matrix, reduction="none")
@@ -242,7 +244,7 @@ def test_a_single_item_needs_no_batch_dimension():
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.uint8])
-def test_labels_of_any_integer_dtype(dtype):
+def test_labels_can_have_any_integer_dtype(dtype):
     matrix = CorruptionMatrix.uniform(5, 0.5)
     logits, labels, trusted = random_batch(10, 5, seed=1)
     for m in (matrix, CorruptionMatrix.identity(5)):
@@ -279,8 +281,8 @@ def test_autocast_does_not_lower_the_precision():
     assert weight.grad.isfinite().all()
 
 
-def test_memory_stays_at_a_few_times_the_logits():
-    """B×K×K would be 1 GB here, the logits are half a megabyte."""
+def test_memory_is_a_few_times_the_logits():
+    """B×K×K would take 1 GB here; the logits take half a megabyte."""
     rows, num_labels = 64, 2000
     matrix = torch.full((num_labels, num_labels), 1 / num_labels)
     logits = torch.randn(rows, num_labels, requires_grad=True)
@@ -293,7 +295,7 @@ def test_memory_stays_at_a_few_times_the_logits():
         largest = max(event.self_cpu_memory_usage for event in profile.events())
         total = sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
         assert 0 < largest <= 2 * logits.nbytes
-        assert total <= 25 * logits.nbytes  # all that was ever allocated, not only what was held at once
+        assert total <= 25 * logits.nbytes  # the sum of all allocations, not only the peak
 
 
 # ---------------------------------------------------------------------------------------------- errors
@@ -305,7 +307,7 @@ def test_memory_stays_at_a_few_times_the_logits():
         ([[-100, 4], [-100, 0]], r"labels\[0, 1\] is 4"),
     ],
 )
-def test_labels_out_of_range_are_named(labels, message):
+def test_labels_out_of_range_raise_and_name_the_position(labels, message):
     with pytest.raises(ValueError, match=message):
         corrected_cross_entropy(torch.zeros(2, 2, 4), torch.tensor(labels), CorruptionMatrix.uniform(4, 0.5))
 
@@ -322,7 +324,7 @@ def test_labels_out_of_range_are_named(labels, message):
         ({"matrix": np.eye(4)}, TypeError, "CorruptionMatrix"),
     ],
 )
-def test_wrong_arguments_are_named(change, error, message):
+def test_invalid_arguments_raise_clear_errors(change, error, message):
     good = {
         "logits": torch.zeros(3, 4),
         "labels": torch.zeros(3, dtype=torch.int64),

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Every way of differentiating the corrected loss gives the same derivative."""
+"""All kinds of differentiation give the same derivatives of the corrected loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .problems import random_batch, random_matrix
 
 MATRIX = CorruptionMatrix(
     [[0.6, 0.4, 0.0, 0.0], [0.2, 0.5, 0.3, 0.0], [0.0, 0.0, 1.0, 0.0], [0.3, 0.3, 0.4, 0.0]]
-)  # class 3 never appears as a label: its column is zero
+)  # no class gives label 3: its column is zero
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_derivatives_match_finite_differences_for_token_shapes():
     assert torch.autograd.gradgradcheck(loss, leaf)
 
 
-def test_derivatives_match_finite_differences_where_log_space_takes_over():
-    # Label 1 comes from class 1 alone, 800 nats away: its probability is zero even in float64.
+def test_derivatives_match_finite_differences_in_log_space():
+    # Only class 1, 800 nats away, gives label 1: its probability is zero even in float64.
     matrix = torch.eye(3, dtype=torch.float64)[[0, 1, 0]]
     logits = torch.tensor([[800.0, 0.0, 799.0]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: corrected_cross_entropy(x, torch.tensor([1]), matrix), logits)
@@ -91,7 +91,7 @@ def test_forward_mode_agrees_with_backward(problem):
         torch.testing.assert_close(slope, (gradient * direction).sum())
 
 
-def test_gradients_of_single_items_by_vmap(problem):
+def test_vmap_gives_per_item_gradients(problem):
     logits, labels, trusted = problem
 
     def loss(x, label, flag):
@@ -102,7 +102,7 @@ def test_gradients_of_single_items_by_vmap(problem):
     torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(logits, labels, trusted), expected)
 
 
-def test_vmap_over_the_flag_alone(problem):
+def test_vmap_over_the_flag_only(problem):
     logits, labels, trusted = problem
     flags = torch.stack([trusted, ~trusted])
     by_vmap = torch.func.vmap(lambda flag: corrected_cross_entropy(logits, labels, MATRIX, flag))(flags)
@@ -110,7 +110,7 @@ def test_vmap_over_the_flag_alone(problem):
     torch.testing.assert_close(by_vmap, one_by_one)
 
 
-def test_a_matrix_first_met_inside_a_transform_is_good_afterwards(problem):
+def test_matrix_first_used_inside_a_transform_works_afterwards(problem):
     logits, labels, _ = problem
     matrix = random_matrix(4, seed=3)
     inside = torch.func.grad(lambda x: corrected_cross_entropy(x, labels, matrix))(logits)
@@ -137,7 +137,7 @@ def test_torch_compile_gives_the_same_loss_and_gradient(problem, backend):
     torch.testing.assert_close(gradient, expected_gradient)
 
 
-def test_torch_compile_breaks_its_graph_once_and_never_compiles_again():
+def test_torch_compile_breaks_the_graph_once_and_does_not_recompile():
     counter = torch._dynamo.testing.CompileCounter()
     torch._dynamo.reset()
     step = torch.compile(
@@ -147,11 +147,11 @@ def test_torch_compile_breaks_its_graph_once_and_never_compiles_again():
     for seed in range(3):
         logits, labels, trusted = random_batch(9, 4, seed)
         step(logits, labels, CorruptionMatrix.uniform(4, 0.2 + 0.1 * seed), trusted)
-        assert counter.frame_count == 2  # what stands before the loss, and what stands after it
+        assert counter.frame_count == 2  # before and after the loss
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_a_gradient_for_double_backward_is_the_same_gradient(problem, reduction):
+def test_gradient_with_create_graph_is_the_same(problem, reduction):
     logits, labels, trusted = problem
     leaf = logits.clone().requires_grad_()
     loss = corrected_cross_entropy(leaf, labels, MATRIX, trusted, reduction=reduction).sum()
@@ -161,7 +161,7 @@ def test_a_gradient_for_double_backward_is_the_same_gradient(problem, reduction)
     torch.testing.assert_close(differentiable.detach(), gradient)
 
 
-def test_backward_may_run_twice(problem):
+def test_backward_can_run_twice(problem):
     logits, labels, trusted = problem
     leaf = logits.clone().requires_grad_()
     loss = corrected_cross_entropy(leaf, labels, MATRIX, trusted)
@@ -171,12 +171,12 @@ def test_backward_may_run_twice(problem):
     assert torch.equal(leaf.grad, 2 * once)
 
 
-def test_without_a_gradient_to_compute_none_is_computed(problem, monkeypatch):
+def test_gradient_is_computed_only_if_needed(problem, monkeypatch):
     logits, labels, trusted = problem
-    asked_for = []
+    requested = []
 
     def spy(x, labels, trusted, matrix, with_gradient):
-        asked_for.append(with_gradient)
+        requested.append(with_gradient)
         return item_losses(x, labels, trusted, matrix, with_gradient)
 
     monkeypatch.setattr(loss_module, "item_losses", spy)
@@ -185,23 +185,23 @@ def test_without_a_gradient_to_compute_none_is_computed(problem, monkeypatch):
         without = corrected_cross_entropy(leaf, labels, MATRIX, trusted)
     plain = corrected_cross_entropy(logits, labels, MATRIX, trusted)
     corrected_cross_entropy(leaf, labels, MATRIX, trusted)
-    assert asked_for == [False, False, True]
+    assert requested == [False, False, True]
     assert not without.requires_grad
     assert torch.equal(without, plain)
 
 
-def test_devices_where_every_item_takes_log_space_get_the_same_numbers(problem, monkeypatch):
+def test_log_space_on_other_devices_gives_the_same_numbers(problem):
     logits, labels, trusted = problem
     labels = labels.clamp(min=0)
     matrix = transposed(MATRIX, 4, torch.float64, logits.device)
     losses, gradient = item_losses(logits, labels, trusted, matrix, with_gradient=True)
 
-    class Elsewhere(torch.Tensor):
+    class OtherDevice(torch.Tensor):
         @property
         def device(self):
             return torch.device("meta")
 
-    elsewhere = logits.as_subclass(Elsewhere)
-    other_losses, other_gradient = item_losses(elsewhere, labels, trusted, matrix, with_gradient=True)
+    on_other_device = logits.as_subclass(OtherDevice)
+    other_losses, other_gradient = item_losses(on_other_device, labels, trusted, matrix, with_gradient=True)
     torch.testing.assert_close(other_losses.as_subclass(torch.Tensor), losses)
     torch.testing.assert_close(other_gradient.as_subclass(torch.Tensor), gradient)

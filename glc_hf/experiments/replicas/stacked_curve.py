@@ -21,7 +21,7 @@ from glc_hf.experiments.replicas.stacked_training import (
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Inferred, Items, Method, Part, Stage
-from glc_hf.training.training_data import LabelledRows
+from glc_hf.training.training_data import LabeledRows
 
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class StackedCurve:
         self.preset, self.data, self.true_matrices, self.make_args = preset, data, true_matrices, make_args
         self.num_labels = len(data.label_names)
         self.rows = [
-            LabelledRows(one, preset.prepared_label_column, "trusted", self.num_labels, "sweep", needs_flags=True)
+            LabeledRows(one, preset.prepared_label_column, "trusted", self.num_labels, "sweep", needs_flags=True)
             for one in replicas
         ]
         # All replicas have the same inputs: only the labels of the others are read, one per row.
