@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
 from glc_hf.correction.calibration import TemperatureAccumulator
-from glc_hf.correction.refinement import rare_class_threshold, shrink_rare_classes, most_likely_matrix
+from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import (
     EstimationRun,
