@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_method_of_one_s_own_is_named_on_the_command_line(folder: Path, tiny_bert: Path) -> None:  # noqa: F811
+def test_own_method_is_named_on_the_command_line(folder: Path, tiny_bert: Path) -> None:  # noqa: F811
     rows = [{**row, "trusted": place % 4 == 0} for place, row in enumerate(text_rows(60))]
     write_csv(folder / "reviews.csv", rows)
     # As an installed command runs it: the working directory is not where Python looks.
@@ -48,7 +48,7 @@ def test_a_method_of_one_s_own_is_named_on_the_command_line(folder: Path, tiny_b
     assert json.loads((folder / "out" / "results.json").read_text())["method"] == "my_methods:Bootstrap"
 
 
-def test_a_preset_of_one_s_own_is_swept_and_tabled(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_own_preset_is_swept_and_tabled(folder: Path, capsys: pytest.CaptureFixture) -> None:
     rng = np.random.default_rng(0)
     (folder / "data" / "me" / "tickets").mkdir(parents=True)
     for split, number in (("train", 200), ("test", 60)):
@@ -63,16 +63,16 @@ def test_a_preset_of_one_s_own_is_swept_and_tabled(folder: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("nowhere:Mine", "method 'nowhere:Mine': No module named 'nowhere'"),
         ("my_methods:Mine", "method 'my_methods:Mine': .* has no attribute 'Mine'"),
-        ("my_methods:IGNORED_LABEL", "is no class: -100"),
-        ("pathlib:Path", "is no subclass of glc_hf.methods.base.Method"),
+        ("my_methods:torch", "is not a class: <module"),
+        ("pathlib:Path", "is not a subclass of glc_hf.methods.base.Method"),
         ("needs_more:Mine", "No module named 'not_installed'"),
     ],
 )
-def test_what_is_no_method_is_said(folder: Path, name: str, told: str) -> None:
+def test_unknown_method_raises_clear_error(folder: Path, name: str, message: str) -> None:
     (folder / "needs_more.py").write_text("import not_installed\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         get_method(name)

@@ -143,7 +143,7 @@ class _PadTokens(DataCollatorForTokenClassification):
 
 def test_audit_with_missing_or_invalid_input_raises_clear_error(trainer: GLCTrainer, tmp_path: Path) -> None:
     plain = GLCTrainer(bert(), config(tmp_path, method="no_correction"), train_dataset=text_rows(20))
-    with pytest.raises(ValueError, match="needs the corruption matrix, and method 'no_correction' has none"):
+    with pytest.raises(ValueError, match="needs the corruption matrix, but method 'no_correction' has none"):
         plain.audit(text_rows(20))
     with pytest.raises(TypeError, match=r"needs a `datasets\.Dataset`, not a dict"):
         trainer.audit({"train": text_rows(20)})

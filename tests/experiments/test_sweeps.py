@@ -167,7 +167,7 @@ def _main(*options: str) -> tuple[int, list[str]]:
     ("options", "complaint"),
     [
         (["--preset", "mnits"], "unknown preset 'mnits'"),
-        (["--preset", "nowhere:Mine"], "names a class as module:Class"),
+        (["--preset", "nowhere:Mine"], "The form is module:Class"),
         (["--preset", "small_images", "--methods", "gold"], "unknown method 'gold'"),
         (["--preset", "small_images", "--noise", "hierarchical"], "has no noise 'hierarchical'"),
         (["--preset", "small_images", "--strengths", "0.5", "2"], "2.0 is not a strength"),

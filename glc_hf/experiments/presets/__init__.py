@@ -5,49 +5,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
 from inspect import Parameter, signature
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from glc_hf.registry import named_class
+from glc_hf.registry import Registry
 
 
 if TYPE_CHECKING:
     from glc_hf.experiments.presets.base import Preset
 
-PRESETS: dict[str, type[Preset]] = {}
+PRESETS: Registry[Preset] = Registry("preset", __name__)
+register = PRESETS.register
+available_presets = PRESETS.names
 _CONVERTERS: dict[str, Callable[[str], Any]] = {
     "bool": {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.__getitem__,
     "int": int,
     "float": float,
 }
-
-
-def register(name: str) -> Callable[[type[Preset]], type[Preset]]:
-    """Register a preset under the name that [`get_preset`] takes."""
-
-    def add(cls: type[Preset]) -> type[Preset]:
-        if name in PRESETS and PRESETS[name].__qualname__ != cls.__qualname__:
-            raise ValueError(f"two presets are called {name!r}: {PRESETS[name]} and {cls}.")
-        cls.name = name
-        PRESETS[name] = cls
-        return cls
-
-    return add
-
-
-@cache
-def _import_all() -> None:
-    for module in iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")
-
-
-def available_presets() -> list[str]:
-    """Return the names that [`get_preset`] takes."""
-    _import_all()
-    return sorted(PRESETS)
 
 
 def get_preset(name: str, **options: Any) -> Preset:
@@ -69,14 +43,9 @@ def get_preset(name: str, **options: Any) -> Preset:
 
 def preset_class(name: str) -> type[Preset]:
     """Return the class behind a name that [`get_preset`] takes."""
-    _import_all()
-    if ":" in name:
-        return named_class(name, "preset")
-    if name not in PRESETS:
-        raise ValueError(
-            f"unknown preset {name!r}; it is one of {', '.join(available_presets())}, or module:Class for your own."
-        )
-    return PRESETS[name]
+    from glc_hf.experiments.presets.base import Preset
+
+    return PRESETS.get(name, Preset)
 
 
 def _converted(value: Any, option: Parameter, preset: str) -> Any:
