@@ -15,7 +15,7 @@ from transformers import TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from glc_hf.hold_out import evaluation_sets, trusted_rows_to_evaluate
+from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.hub.push import Publishing
 from glc_hf.labels.columns import label_names_of
@@ -89,8 +89,9 @@ class GLCTrainer(Publishing, CorrectedTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         method_class = get_method(args.method)
-        held_out = trusted_rows_to_evaluate(train_dataset, args)
-        eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out)
+        columns = {"label_column": args.label_column, "trusted_column": args.trusted_column}
+        held_out = held_out_trusted_rows(train_dataset, args.trusted_eval_fraction, seed=args.seed, **columns)
+        eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out, **columns)
         super().__init__(
             model=model,
             args=args,
