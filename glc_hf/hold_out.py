@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from datasets import Dataset
 
 from glc_hf.labels.columns import find_label_column
@@ -36,8 +35,7 @@ def held_out_trusted_rows(
 
     Args:
         dataset (`Dataset`): If `None` or a dictionary of splits, no row is held out.
-        fraction (`float`): Share of the trusted rows; 0 holds none out. A row with one flag per token counts as trusted
-            if any of its tokens is trusted.
+        fraction (`float`): Share of the trusted rows; 0 holds none out.
         label_column (`str`, *optional*): Column of the labels; found by its usual names if not given.
         trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags.
         seed (`int`, *optional*, defaults to 0): Seed of the draw.
@@ -49,11 +47,8 @@ def held_out_trusted_rows(
             f"trusted_eval_fraction={fraction} holds rows out, which a stream can't: use a `Dataset`, or give an "
             "eval_dataset of trusted rows that are not in the stream."
         )
-    flags = read_flags(dataset, trusted_column)
-    labels = read_labels(dataset, find_label_column(dataset, label_column), None)
-    trusted = np.flatnonzero(flags.values)
-    if flags.offsets is not None:
-        trusted = np.unique(np.searchsorted(flags.offsets, trusted, side="right") - 1)
+    labels = read_labels(dataset, find_label_column(dataset, label_column, trusted_column), None)
+    trusted = trusted_rows(dataset, trusted_column)
     classes = labels.values[trusted] if labels.offsets is None else np.zeros(len(trusted))
     words = random_uint64("trusted evaluation", seed, trusted)
     _, of_row = np.unique(classes, return_inverse=True)
@@ -70,6 +65,13 @@ def held_out_trusted_rows(
     return np.sort(trusted[~kept][chosen])
 
 
+def trusted_rows(dataset: Dataset, trusted_column: str) -> np.ndarray:
+    """Return the numbers of the rows that are trusted or have a trusted token, ascending."""
+    flags = read_flags(dataset, trusted_column)
+    trusted = np.flatnonzero(flags.values)
+    return trusted if flags.offsets is None else np.unique(np.searchsorted(flags.offsets, trusted, side="right") - 1)
+
+
 def trusted_part(
     dataset: Dataset, rows: np.ndarray, label_column: str | None = None, trusted_column: str = "trusted"
 ) -> Dataset:
@@ -82,8 +84,7 @@ def trusted_part(
     labels = read_labels(part, name, None)
     check_same_lengths(labels, flags)
     values = np.where(flags.values, labels.values, IGNORED_LABEL)
-    arrow_type: pa.DataType = part._data.column(name).type
-    column = stored_column(part, values, labels.offsets, arrow_type)
+    column = stored_column(part, values, labels.offsets, part._data.column(name).type)
     return with_columns(part, {name: column}, part.features, {}, "glc_hf.hold_out", {"column": name})
 
 
@@ -97,8 +98,8 @@ def evaluation_sets(
     """
     Return what to evaluate on: `(eval_dataset, trusted)`.
 
-    Without an `eval_dataset` the held-out rows replace it; a dictionary gets them under the name `"trusted"`; next to a
-    single dataset they come second.
+    Without an `eval_dataset` the held-out rows replace it; a dictionary gets them under the name `"trusted"`; next to
+    a single dataset they come second.
     """
     if len(rows) == 0:
         return eval_dataset, None

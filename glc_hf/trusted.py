@@ -46,9 +46,9 @@ def mark_trusted(
 
     Args:
         dataset (`Dataset`, `DatasetDict` or `IterableDataset`):
-            In a `DatasetDict` the `train` split is marked, or all splits if there is no `train`. The length of a stream
-            is not known: each of its rows is drawn independently with probability `fraction` (or named by `indices`),
-            and without `index_column` it must be read in order by one reader.
+            In a `DatasetDict` the `train` split is marked, or all splits if there is no `train`. A stream has no known
+            length: each row is drawn independently with probability `fraction` (or named by `indices`), and without
+            `index_column` it must be read in order by one reader.
         fraction (`float`, *optional*): Draws round(fraction · rows) rows, at least one if it is above zero.
         count (`int`, *optional*): Number of rows.
         indices (`Sequence[int]`, *optional*): The rows themselves: positions, or values of `index_column`.
@@ -57,8 +57,8 @@ def mark_trusted(
             Whether to draw from each class in proportion (by largest remainder), and at least one row of each class if
             enough rows are drawn.
         level (`"row"` or `"token"`, *optional*, defaults to `"row"`):
-            With `"token"`, for lists of labels, tokens are drawn instead of rows, and the flag is a list as long as the
-            labels. Labels of -100 are not drawn and never trusted.
+            With `"token"`, for lists of labels, tokens are drawn instead of rows, and the flags are lists as long as
+            the labels. Labels of -100 are not drawn and never trusted.
         label_column (`str`, *optional*, defaults to `"label"`): Read only for `stratify` and tokens.
         trusted_column (`str`, *optional*, defaults to `"trusted"`): The new column.
         index_column (`str`, *optional*): Column of unique integers to use as the rows' index instead of positions.
@@ -85,8 +85,8 @@ def _mark(dataset: Any, draw: Draw, label_column: str, trusted_column: str, inde
         )
     if _CLEAN_COLUMN in columns:
         warnings.warn(
-            f"column {_CLEAN_COLUMN!r} shows that labels were corrupted already: rows marked as trusted now have noisy "
-            "labels. Mark first, then corrupt.",
+            f"column {_CLEAN_COLUMN!r} shows that labels were corrupted already: rows marked as trusted now have "
+            "noisy labels. Mark first, then corrupt.",
             stacklevel=4,
         )
     function = _Mark(draw, label_column, trusted_column, index_column)
@@ -280,20 +280,15 @@ def merge_trusted(trusted: AnyDataset, untrusted: AnyDataset, trusted_column: st
         check_type(dataset)
     if isinstance(trusted, Dataset) != isinstance(untrusted, Dataset):
         raise TypeError(
-            f"a {type(trusted).__name__} and an {type(untrusted).__name__} can't be merged: convert the `Dataset` with "
-            "`dataset.to_iterable_dataset()`."
+            f"a {type(trusted).__name__} and an {type(untrusted).__name__} can't be merged: convert the "
+            "`Dataset` with `dataset.to_iterable_dataset()`."
         )
     if isinstance(trusted, IterableDataset):
         trusted, untrusted = trusted._resolve_features(), untrusted._resolve_features()
     _check_features(trusted.features, untrusted.features, trusted_column)
+    arguments = {"column": trusted_column}
     parts = [
-        add_columns(
-            part,
-            _Constant(flag, trusted_column),
-            "glc_hf.merge_trusted",
-            {"column": trusted_column},
-            needs_index=False,
-        )
+        add_columns(part, _Constant(flag, trusted_column), "glc_hf.merge_trusted", arguments, needs_index=False)
         for part, flag in ((trusted, True), (untrusted, False))
     ]
     return concatenate_datasets(parts, split=trusted.split if trusted.split == untrusted.split else None)

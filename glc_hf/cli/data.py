@@ -7,6 +7,7 @@ import csv
 import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from datasets.exceptions import DatasetsError
 
 from glc_hf.cli.digits import digits_dataset
 from glc_hf.cli.options import DEFAULT_TRUSTED_FRACTION
-from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part
+from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part, trusted_rows
 from glc_hf.labels.columns import Columns, find_columns, is_list_feature
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels, has_labels, number_of_classes
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags, read_integers
@@ -147,16 +148,16 @@ def _check_source_of_trust(train: Dataset, options: TrainOptions) -> None:
         )
     if drawn and not noise.simulated:
         raise ValueError(
-            "--trusted-fraction and --trusted-count mark rows before noise is simulated (--noise). Marking labels that "
-            "are noisy already does not correct them: name the correct ones with --trusted-column or "
+            "--trusted-fraction and --trusted-count mark rows before noise is simulated (--noise). Marking labels "
+            "that are noisy already does not correct them: name the correct ones with --trusted-column or "
             "--trusted-dataset."
         )
     if not known and not noise.simulated and get_method(options.config.method).needs_trusted:
         raise ValueError(
             f"no row is known to be trusted: there is no column {flag!r} (columns: {', '.join(train.column_names)}). "
-            "Name the correct labels in one of three ways: a column of flags (--trusted-column NAME), a second file of "
-            "carefully labeled rows (--trusted-dataset FILE), or, to try the method on clean labels, simulated noise "
-            "(--noise uniform --trusted-fraction 0.05)."
+            "Name the correct labels in one of three ways: a column of flags (--trusted-column NAME), a second file "
+            "of carefully labeled rows (--trusted-dataset FILE), or, to try the method on clean labels, "
+            "simulated noise (--noise uniform --trusted-fraction 0.05)."
         )
 
 
@@ -179,15 +180,10 @@ def _hold_out(rows: Rows, options: TrainOptions, what: str) -> None:
     train, label, flag, seed = rows.train, rows.columns.label, options.config.trusted_column, options.seed
     chosen = np.empty(0, dtype=np.int64)
     if what == "trusted rows":
-        flags = read_flags(train, flag)
-        starts = np.flatnonzero(flags.values)
-        total = len(starts if flags.offsets is None else np.unique(np.searchsorted(flags.offsets, starts, "right")))
-        try:
-            chosen = held_out_trusted_rows(
-                train, _SHARE_OF_TRUSTED, label_column=label, trusted_column=flag, seed=seed
-            )
-        except TooFewTrustedRows:
-            pass
+        total = len(trusted_rows(train, flag))
+        columns = {"label_column": label, "trusted_column": flag}
+        with suppress(TooFewTrustedRows):
+            chosen = held_out_trusted_rows(train, _SHARE_OF_TRUSTED, seed=seed, **columns)
     else:
         total = len(train)
         chosen = np.sort(_random_order(total, seed)[: int(_SHARE * total)])
@@ -294,8 +290,8 @@ def _groups_from_column(column: str, train: Dataset, label_column: str, num_labe
         own = np.unique(groups[labels == label])
         if len(own) > 1:
             raise ValueError(
-                f"--noise-groups: class {label} has rows in {len(own)} groups of column {column!r}; a class belongs to "
-                "one group."
+                f"--noise-groups: class {label} has rows in {len(own)} groups of column {column!r}; a class belongs "
+                "to one group."
             )
         group_of_class[label] = own[0]
     return group_of_class.tolist()

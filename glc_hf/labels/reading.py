@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Label of tokens that the loss leaves out: special tokens, and all but the first token of a word.
 IGNORED_LABEL = -100
-# One rule for flags in Arrow columns, streams and Python values: booleans, the numbers 1 and 0, and these words in upper
-# or lower case.
+# One rule for flags in Arrow columns, streams and Python values: booleans, the numbers 1 and 0, and these words in any
+# case.
 _FLAG_WORDS = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "0"), False),
@@ -216,13 +216,6 @@ def check_labels(
     if num_labels is not None and value >= num_labels:
         fix = f"If it is a class, set num_labels={int(values.max()) + 1} in the model. Otherwise d{fix[1:]}"
     raise ValueError(f"label {value} in column {name!r}, {row}, is not a class: classes are {classes}{ignored}. {fix}")
-
-
-def check_num_labels(feature: Any, num_labels: int, column: str, source: str) -> None:
-    """Raise if the column's class names are not `num_labels` many."""
-    names = class_names(feature)
-    if names is not None and len(names) != num_labels:
-        raise ValueError(f"{source} has {num_labels} classes, column {column!r} has {len(names)}.")
 
 
 def check_same_lengths(labels: Column, flags: Column, index: RowIndex | None = None) -> None:

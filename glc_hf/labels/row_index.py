@@ -104,17 +104,8 @@ def chunks(
 
 def check_unique(values: np.ndarray, column: str) -> None:
     """Raise if two rows have the same index."""
-    if len(values) < 2:
-        return
-    low, high = int(values.min()), int(values.max())
-    if high - low < 8 * len(values):  # a table of bytes is not larger than the column
-        seen = np.zeros(high - low + 1, dtype=bool)
-        seen[values - low] = True
-        unique = np.count_nonzero(seen) == len(values)
-    else:
-        ordered = np.sort(values)
-        unique = bool((ordered[1:] != ordered[:-1]).all())
-    if unique:
+    ordered = np.sort(values)
+    if (ordered[1:] != ordered[:-1]).all():
         return
     order = np.argsort(values, kind="stable")
     second = int(order[1:][values[order][1:] == values[order][:-1]].min())

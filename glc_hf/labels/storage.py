@@ -2,8 +2,8 @@
 """
 Columns of a `Dataset` read from, and put into, its Arrow table.
 
-`Dataset.map` would rewrite all columns and `Dataset.add_column` would flatten a shuffled dataset. Here the other columns
-stay where they are (memory-mapped files included), and the order, the format and the split are kept.
+`Dataset.map` would rewrite all columns and `Dataset.add_column` would flatten a shuffled dataset. Here the other
+columns stay where they are (memory-mapped files included), and the order, the format and the split are kept.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def with_distinct_rows(dataset: Dataset) -> Dataset:
     if np.count_nonzero(seen) == len(rows):
         return dataset
     logger.info(
-        "Some rows are selected more than once and get separate labels, so the dataset is rewritten (`flatten_indices`)."
+        "Some rows are selected more than once and get separate values, so the dataset is rewritten "
+        "(`flatten_indices`)."
     )
     # Without its format, or a transform set with `with_transform` would be written into the new file.
     return with_format_of(dataset, dataset.with_format(None).flatten_indices())
@@ -109,7 +110,7 @@ def with_columns(
 
     Args:
         dataset (`datasets.Dataset`): Not changed.
-        columns (`dict`): Arrow data in stored order, with chunks at least at the dataset's block boundaries (see [`stored_column`]).
+        columns (`dict`): Columns made by [`stored_column`].
         features (`datasets.Features`): Features of the result.
         copies (`dict`): New names for existing columns, which are referenced without a copy of their data.
         transform (`str`), arguments (`dict`): Name and arguments of the transform. Together with a digest of the data

@@ -2,9 +2,9 @@
 """
 Columns added to an `IterableDataset` while it is read.
 
-`IterableDataset.map(with_indices=True)` counts the rows that it sees, whoever reads them: after a shuffle, in one of two
-workers or on one of two nodes its indices are silently different ones. So row functions run in their own examples
-iterable, which knows what they need:
+`IterableDataset.map(with_indices=True)` counts the rows that it sees: after a shuffle, in one of two workers or on one
+of two nodes its indices are silently different. So row functions run in their own examples iterable, which knows what
+they need:
 
 - With an index column they need nothing else: shuffling, sharding and resharding are passed on to the source.
 - With positions the stream must be read in order from its beginning, so it reports **one shard** and leaves its source

@@ -15,7 +15,6 @@ from datasets import Features, IterableDataset
 from glc_hf.labels.reading import (
     IGNORED_LABEL,
     check_labels,
-    check_num_labels,
     check_same_lengths,
     class_names,
     parse_flags,
@@ -51,9 +50,10 @@ def corrupt_labels(
     """
     Resample the labels of untrusted rows: label i becomes j with probability matrix[i, j].
 
-    A row's draw depends only on `seed` and the row's index (and, in a list of labels, on the position in the list): not
-    on the order of execution, batches, shards, workers or caches. The index is the row's position as you see it, after
-    `shuffle` and `select`, or the value of `index_column`. With an index column the noise is the same in every order.
+    A row's draw depends only on `seed` and the row's index (and, in a list of labels, on the position in the list).
+    The order of execution, batches, shards, workers and caches have no effect. The index is the row's position as you
+    see it, after `shuffle` and `select`, or the value of `index_column`, with which the noise is the same in every
+    order.
 
     Only the label column is rewritten, in Arrow: nothing else is copied or decoded, memory-mapped files stay mapped,
     and a shuffled dataset is not flattened.
@@ -270,7 +270,9 @@ class _Relabel:
         num_labels, source, column = self.noise.num_labels, self.noise.source, self.names.label
         if num_labels is None:
             return
-        check_num_labels(self.feature, num_labels, column, source)
+        feature_names = class_names(self.feature)
+        if feature_names is not None and len(feature_names) != num_labels:
+            raise ValueError(f"{source} has {num_labels} classes, column {column!r} has {len(feature_names)}.")
         if dtype is not None and num_labels - 1 > np.iinfo(dtype).max:
             raise ValueError(
                 f"column {column!r} holds {dtype}, which ends at {np.iinfo(dtype).max}, but {source} has {num_labels} "

@@ -25,8 +25,8 @@ def noise_family(name: str) -> Callable[[NoiseFamily], NoiseFamily]:
     """
     Register a noise family under a name.
 
-    The decorated function takes `(num_labels, strength, seed, groups)` and returns a `CorruptionMatrix`. It ignores the
-    arguments that it does not need.
+    The decorated function takes `(num_labels, strength, seed, groups)`, of which it may ignore some, and returns a
+    `CorruptionMatrix`.
 
     Example:
 
@@ -94,7 +94,5 @@ def _flip(num_labels: int, strength: float, seed: int, groups: Sequence[Any] | N
 @noise_family("hierarchical")
 def _hierarchical(num_labels: int, strength: float, seed: int, groups: Sequence[Any] | None) -> CorruptionMatrix:
     if groups is None:
-        raise ValueError(
-            "hierarchical noise needs groups of similar classes, and there are none: use uniform or flip."
-        )
+        raise ValueError("hierarchical noise needs groups of classes, and there are none: use uniform or flip.")
     return CorruptionMatrix.hierarchical(groups, strength)

@@ -10,7 +10,7 @@ never overflows.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ _TABLE_BITS = 12
 _MAX_CLASSES_OF_TABLE = 64  # with more, the table outgrows the cache and decides fewer words
 
 
-class Noise(Protocol):
+class Noise:
     """
     A source of noisy labels. `begin` is called once, then `prepare` and `draw` for each chunk. A source keeps no state
     between chunks: `datasets` reads the shards of a shuffled stream in threads, which share one source.
@@ -42,9 +42,9 @@ class Noise(Protocol):
         source: Name of the source in messages.
     """
 
-    num_labels: int | None
-    chunk_size: int | None
-    rows_only: bool
+    num_labels: int | None = None
+    chunk_size: int | None = None
+    rows_only = False
     source: str
 
     def begin(self, num_rows: int, num_values: int, in_lists: bool) -> None:
@@ -73,7 +73,7 @@ class Noise(Protocol):
             used (`np.ndarray` of bool): Where the result is used.
             name (`Callable`): Returns the n-th label's name for messages.
         """
-        ...
+        raise NotImplementedError
 
 
 def check_seed(seed: int) -> int:
@@ -95,17 +95,15 @@ def thresholds(weights: np.ndarray) -> np.ndarray:
     return cumulative.astype(np.uint64)
 
 
-class MatrixNoise:
+class MatrixNoise(Noise):
     """
     Noisy labels from the rows of a corruption matrix.
 
-    The thresholds of all rows are in one sorted array, those of row i increased by i · 2⁴⁰, so one binary search over K²
-    numbers serves labels of all classes at once. With few classes a table usually replaces the search: the first 12 bits
-    of a word almost always decide its class.
+    The thresholds of all rows are in one sorted array, those of row i increased by i · 2⁴⁰, so one binary search over
+    K² numbers serves labels of all classes at once. With few classes a table usually replaces the search: the first 12
+    bits of a word almost always decide its class.
     """
 
-    chunk_size = None
-    rows_only = False
     source = "the corruption matrix"
 
     def __init__(self, matrix: CorruptionMatrix, seed: int) -> None:
@@ -123,12 +121,6 @@ class MatrixNoise:
         at_last = np.searchsorted(self._thresholds, last, side="right")
         base = np.repeat(np.arange(self.num_labels) * self.num_labels, 1 << _TABLE_BITS)
         return np.where(at_first == at_last, at_first - base, -1).astype(np.int32)
-
-    def begin(self, num_rows: int, num_values: int, in_lists: bool) -> None:
-        pass
-
-    def prepare(self, chunk: Chunk, batch: RowBatch) -> None:
-        pass
 
     def draw(
         self,

@@ -14,7 +14,7 @@ import numpy as np
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS
 from glc_hf.labels.row_batch import RowBatch
 from glc_hf.labels.row_index import CHUNK_SIZE, Chunk
-from glc_hf.noise.sampling import check_seed, sample_from_logits
+from glc_hf.noise.sampling import Noise, check_seed, sample_from_logits
 
 
 if TYPE_CHECKING:
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 _MAX_NUMBERS = 2**22
 
 
-class _LogitsNoise:
+class _LogitsNoise(Noise):
     """Draws from softmax(logits / temperature); subclasses provide the logits in `prepare`."""
 
-    num_labels: int | None = None
     source = "the weak classifier"
 
     def __init__(self, temperature: float, seed: int) -> None:
@@ -36,9 +35,6 @@ class _LogitsNoise:
             raise ValueError(f"temperature must be a number above 0, got {temperature!r}.")
         self._temperature = float(temperature)
         self._seed = check_seed(seed)
-
-    def begin(self, num_rows: int, num_values: int, in_lists: bool) -> None:
-        pass
 
     def draw(
         self,
@@ -60,8 +56,6 @@ class _LogitsNoise:
 
 class GivenLogits(_LogitsNoise):
     """Weak labels from given logits (numpy, torch or lists); arguments as in `weak_labels`."""
-
-    rows_only = False
 
     def __init__(self, logits: Any, temperature: float, seed: int) -> None:
         super().__init__(temperature, seed)
