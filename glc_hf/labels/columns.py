@@ -111,8 +111,9 @@ def _find_label(
         classes = [name for name in possible if class_names(features.get(name)) is not None]
         if task is not None:
             classes = [name for name in classes if is_list_feature(features[name]) == (task == "token")]
-        candidates = classes
-        problem = f"several columns hold classes ({', '.join(candidates)})"
+        problem = f"several columns hold classes ({', '.join(classes)})"
+        # A label per row in a token task is reported later, by its name.
+        candidates = classes or [name for name in USUAL_LABEL_COLUMNS if name in names][:1]
     if len(candidates) == 1:
         return candidates[0]
     raise _unclear(problem if candidates else "no column is known to hold the labels", features or names, option)

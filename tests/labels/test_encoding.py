@@ -104,7 +104,9 @@ def test_a_second_label_column_is_encoded_the_same_way() -> None:
         ),
     ],
 )
-def test_labels_that_are_not_classes_raise_an_error_with_the_row(parts: dict[str, Dataset], expected: list[str]) -> None:
+def test_labels_that_are_not_classes_raise_an_error_with_the_row(
+    parts: dict[str, Dataset], expected: list[str]
+) -> None:
     with pytest.raises(ValueError) as error:
         encode_labels(parts, "label")
     for part in expected:

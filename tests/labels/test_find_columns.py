@@ -66,7 +66,9 @@ def test_named_columns_take_precedence() -> None:
         ({"text": TEXT, "label": CLASS}, {"label": "lable"}, "'lable'"),
     ],
 )
-def test_ambiguous_or_missing_columns_raise_an_error_that_lists_the_columns(features: dict, named: dict, expected: str) -> None:
+def test_ambiguous_or_missing_columns_raise_an_error_that_lists_the_columns(
+    features: dict, named: dict, expected: str
+) -> None:
     with pytest.raises(ValueError) as error:
         find(features, **named)
     assert expected in str(error.value)

@@ -2,7 +2,7 @@
 """
 Noise in streams, in any order and with any reader.
 
-Streams of `to_iterable_dataset` give Arrow tables; after `map` they give Python objects, which takes another code path.
+Streams of `to_iterable_dataset` give Arrow tables; after `map` they give Python objects, which is another code path.
 """
 
 from __future__ import annotations
