@@ -1,84 +1,109 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Trusted rows kept out of the estimate and of every training, to judge the stages by."""
+"""Trusted rows held out of training and of the estimated matrix, to evaluate on."""
 
 from __future__ import annotations
 
-import logging
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import datasets
 import numpy as np
 from datasets import Dataset
 
 from glc_hf.labels.columns import find_label_column
-from glc_hf.labels.reading import IGNORED_LABEL, read_flags, read_labels
+from glc_hf.labels.reading import IGNORED_LABEL, check_same_lengths, read_flags, read_labels
+from glc_hf.labels.storage import stored_column, with_columns
 from glc_hf.randomness import random_uint64
 from glc_hf.trusted import smallest
 
 
-if TYPE_CHECKING:
-    from glc_hf.cli.parsing import TrainOptions
-    from glc_hf.training.config import GLCConfig
-
-
-# What the held-out rows are called beside an evaluation set of the user's.
+# Name of the held-out rows next to other evaluation sets.
 TRUSTED_SET = "trusted"
 
 
-def trusted_rows_to_evaluate(dataset: Any, args: GLCConfig) -> np.ndarray:
-    """
-    The numbers of the trusted rows that `trusted_eval_fraction` holds out, ascending; none at 0.
+class TooFewTrustedRows(ValueError):
+    """Raised if holding rows out would leave a class without trusted rows."""
 
-    They depend on the seed and the rows alone. Each class gives its share where labels are one a row, and keeps at
-    least one row to estimate from.
+
+def held_out_trusted_rows(
+    dataset: Any, fraction: float, *, label_column: str | None = None, trusted_column: str = "trusted", seed: int = 0
+) -> np.ndarray:
     """
-    fraction = args.trusted_eval_fraction
-    if fraction == 0.0 or dataset is None or isinstance(dataset, dict):  # several splits are refused later
+    Return the numbers of the trusted rows to hold out, ascending.
+
+    They depend only on the seed and the rows. If each row has one label, they are drawn from each class in proportion,
+    and each class keeps at least one row to estimate from. (`Dataset.train_test_split(stratify_by_column=…)` needs a
+    `ClassLabel`, and its draws do not depend on seed and row only.)
+
+    Args:
+        dataset (`Dataset`): If `None` or a dictionary of splits, no row is held out.
+        fraction (`float`): Share of the trusted rows; 0 holds none out.
+        label_column (`str`, *optional*): Column of the labels; found by its usual names if not given.
+        trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags.
+        seed (`int`, *optional*, defaults to 0): Seed of the draw.
+    """
+    if fraction == 0.0 or dataset is None or isinstance(dataset, dict):
         return np.empty(0, dtype=np.int64)
-    if not isinstance(dataset, datasets.Dataset):
+    if not isinstance(dataset, Dataset):
         raise ValueError(
             f"trusted_eval_fraction={fraction} holds rows out, which a stream can't: use a `Dataset`, or give an "
             "eval_dataset of trusted rows that are not in the stream."
         )
-    flags = read_flags(dataset, args.trusted_column)
-    if flags.offsets is not None:
-        raise ValueError(
-            f"trusted_eval_fraction={fraction} holds whole rows out, but {args.trusted_column!r} has a flag for each "
-            "token. Set rows apart yourself, label their untrusted tokens -100, and give them as eval_dataset."
-        )
-    trusted = np.flatnonzero(flags.values)
-    labels = read_labels(dataset, find_label_column(dataset, args.label_column), None)
-    classes = None
-    if labels.offsets is None:
-        trusted = trusted[labels.values[trusted] != IGNORED_LABEL]
-        classes = labels.values[trusted]
-    words = random_uint64("trusted evaluation", args.seed, trusted)
-    # The first of each class (or the very first) stays.
-    _, of_row = np.unique(np.zeros(len(trusted)) if classes is None else classes, return_inverse=True)
+    labels = read_labels(dataset, find_label_column(dataset, label_column, trusted_column), None)
+    trusted = trusted_rows(dataset, trusted_column)
+    classes = labels.values[trusted] if labels.offsets is None else np.zeros(len(trusted))
+    words = random_uint64("trusted evaluation", seed, trusted)
+    _, of_row = np.unique(classes, return_inverse=True)
     order = np.lexsort((words, of_row))
-    stays = np.zeros(len(trusted), dtype=bool)
-    stays[order[np.unique(of_row[order], return_index=True)[1]]] = True
+    kept = np.zeros(len(trusted), dtype=bool)
+    kept[order[np.unique(of_row[order], return_index=True)[1]]] = True  # the first row of each class
     number = max(round(fraction * len(trusted)), 1)
-    if number > len(trusted) - stays.sum():
-        raise ValueError(
+    if number > len(trusted) - kept.sum():
+        raise TooFewTrustedRows(
             f"trusted_eval_fraction={fraction} would hold out {number} of {len(trusted)} trusted rows, and each class "
             "needs one to be estimated from: lower it, or mark more rows."
         )
-    chosen = smallest(words[~stays], number, classes[~stays] if classes is not None else None)
-    return np.sort(trusted[~stays][chosen])
+    chosen = smallest(words[~kept], number, classes[~kept] if labels.offsets is None else None)
+    return np.sort(trusted[~kept][chosen])
 
 
-def evaluation_sets(eval_dataset: Any, train_dataset: Any, rows: np.ndarray) -> tuple[Any, Any]:
+def trusted_rows(dataset: Dataset, trusted_column: str) -> np.ndarray:
+    """Return the numbers of the rows that are trusted or have a trusted token, ascending."""
+    flags = read_flags(dataset, trusted_column)
+    trusted = np.flatnonzero(flags.values)
+    return trusted if flags.offsets is None else np.unique(np.searchsorted(flags.offsets, trusted, side="right") - 1)
+
+
+def trusted_part(
+    dataset: Dataset, rows: np.ndarray, label_column: str | None = None, trusted_column: str = "trusted"
+) -> Dataset:
+    """Select held-out rows. If they have one flag per token, labels of untrusted tokens become -100."""
+    part = dataset.select(rows)
+    flags = read_flags(part, trusted_column)
+    if flags.offsets is None:
+        return part
+    name = find_label_column(part, label_column)
+    labels = read_labels(part, name, None)
+    check_same_lengths(labels, flags)
+    values = np.where(flags.values, labels.values, IGNORED_LABEL)
+    column = stored_column(part, values, labels.offsets, part._data.column(name).type)
+    return with_columns(part, {name: column}, part.features, {}, "glc_hf.hold_out", {"column": name})
+
+
+def evaluation_sets(
+    eval_dataset: Any,
+    train_dataset: Any,
+    rows: np.ndarray,
+    label_column: str | None = None,
+    trusted_column: str = "trusted",
+) -> tuple[Any, Any]:
     """
-    What is evaluated on: `(eval_dataset, trusted)`.
+    Return what to evaluate on: `(eval_dataset, trusted)`.
 
-    Without an `eval_dataset` the held-out rows are it; in a dictionary they get a name of their own; beside a single
-    one they come second.
+    Without an `eval_dataset` the held-out rows replace it; a dictionary gets them under the name `"trusted"`; next to
+    a single dataset they come second.
     """
-    if rows is None or len(rows) == 0:
+    if len(rows) == 0:
         return eval_dataset, None
-    trusted = train_dataset.select(rows)
+    trusted = trusted_part(train_dataset, rows, label_column, trusted_column)
     if eval_dataset is None:
         return trusted, None
     if not isinstance(eval_dataset, dict):
@@ -89,92 +114,3 @@ def evaluation_sets(eval_dataset: Any, train_dataset: Any, rows: np.ndarray) -> 
             "out: rename yours."
         )
     return {**eval_dataset, TRUSTED_SET: trusted}, None
-
-
-logger = logging.getLogger(__name__)
-_SHARE, _SHARE_OF_TRUSTED = 0.1, 0.2
-
-
-def hold_out_rows(train: Dataset, what: str, options: TrainOptions) -> tuple[Dataset, Dataset | None]:
-    """
-    Parts the rows into (train, evaluation), at random.
-
-    Args:
-        train (`Dataset`): The training split.
-        what (`str`): What its rows are called in the message.
-        options (`TrainOptions`): For the seed and the most rows to evaluate on.
-    """
-    return _part(train, np.arange(len(train)), _SHARE, what, options)
-
-
-def hold_out_trusted_rows(train: Dataset, label: str, options: TrainOptions) -> tuple[Dataset, Dataset | None]:
-    """
-    Parts the rows into (train, evaluation), the latter from those with trusted labels: no other label can judge.
-
-    Args:
-        train (`Dataset`): The training split with its flags.
-        label (`str`): The labels' column. In a held-out row with a flag for each token, labels that are not trusted
-            become -100.
-        options (`TrainOptions`): For the flags' column, the seed and the most rows to evaluate on.
-    """
-    flag = options.config.trusted_column
-    flags = read_flags(train, flag)
-    trusted = flags.values
-    if flags.offsets is not None:
-        trusted = np.array([trusted[start:stop].any() for start, stop in pairwise(flags.offsets)], dtype=bool)
-    train, evaluation = _part(train, np.flatnonzero(trusted), _SHARE_OF_TRUSTED, "trusted rows", options)
-    if flags.offsets is not None and evaluation is not None:
-        evaluation = evaluation.map(_TrustedLabels(label, flag))
-    return train, evaluation
-
-
-def subset(dataset: Dataset, count: int | None, seed: int) -> Dataset:
-    """At most `count` rows, drawn at random and left in their order."""
-    if count is None or count >= len(dataset):
-        return dataset
-    return dataset.select(np.sort(_random_order(len(dataset), seed)[:count]))
-
-
-def _part(
-    train: Dataset, candidates: np.ndarray, share: float, what: str, options: TrainOptions
-) -> tuple[Dataset, Dataset | None]:
-    number = int(share * len(candidates))
-    if number == 0:
-        logger.warning(
-            f"There is no split to evaluate on, and {len(candidates):,} {what} are too few to hold any out: no "
-            "accuracy is reported."
-        )
-        return train, None
-    logger.info(
-        f"There is no split to evaluate on: {number:,} of {len(candidates):,} {what} are held out for it "
-        "(--eval-split names a split)."
-    )
-    chosen = np.sort(candidates[_random_order(len(candidates), options.seed)[:number]])
-    evaluation = subset(train.select(chosen), options.data.max_eval_samples, options.seed)
-    return train.select(np.setdiff1d(np.arange(len(train)), chosen)), evaluation
-
-
-def _random_order(number: int, seed: int) -> np.ndarray:
-    return np.argsort(random_uint64("command line", seed, np.arange(number)), kind="stable")
-
-
-class _TrustedLabels:
-    """Leaves out the labels of a row that are not trusted."""
-
-    def __init__(self, label: str, flag: str) -> None:
-        self.label, self.flag = label, flag
-
-    def __call__(self, row: dict) -> dict:
-        pairs = zip(row[self.label], row[self.flag], strict=True)
-        return {self.label: [label if trusted else IGNORED_LABEL for label, trusted in pairs]}
-
-
-def held_out_trusted_rows(dataset, fraction, *, label_column=None, trusted_column="trusted", seed=0):
-    from types import SimpleNamespace
-
-    return trusted_rows_to_evaluate(
-        dataset,
-        SimpleNamespace(
-            trusted_eval_fraction=fraction, label_column=label_column, trusted_column=trusted_column, seed=seed
-        ),
-    )

@@ -1,32 +1,22 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""`mark_trusted`: which rows, or which tokens, are trusted."""
+"""`mark_trusted` and `merge_trusted`: datasets and streams with the column of trusted flags."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, IterableDataset, LargeList, List, Value, concatenate_datasets
 
-from glc_hf.labels.reading import (
-    IGNORED_LABEL,
-    check_labels,
-    class_names,
-    parse_integers,
-    read_index,
-    read_labels,
-    require_column,
-    stored_integers,
-)
-from glc_hf.labels.row_index import RowIndex, chunks
-from glc_hf.labels.splits import check_type, is_splits, on_splits, splits_to_mark
-from glc_hf.labels.storage import StoredColumn, block_boundaries, stored_rows, with_columns, with_distinct_rows
-from glc_hf.labels.streams import Batch, add_to_stream
+from glc_hf.labels.reading import IGNORED_LABEL, check_labels, class_names, parse_integers, require_column
+from glc_hf.labels.row_batch import RowBatch
+from glc_hf.labels.row_index import chunks
+from glc_hf.labels.storage import same_kind_of_list, typed_if_empty
+from glc_hf.labels.transforms import add_columns, check_type, is_splits, on_splits
 from glc_hf.noise.sampling import check_seed
 from glc_hf.randomness import random_uint64
 
@@ -48,41 +38,41 @@ def mark_trusted(
     index_column: str | None = None,
 ) -> AnyDataset:
     """
-    Adds the boolean column `trusted`. Exactly one of `fraction`, `count` and `indices` is given.
+    Add the boolean column `trusted`. Give exactly one of `fraction`, `count` and `indices`.
 
-    The rows drawn are those with the smallest random words, a row's word depending on `seed` and the row's index
-    alone: so of two fractions the smaller one's rows are among the larger one's (with `stratify`, class by class, but
-    for a row more or less where a share is rounded).
+    The rows with the smallest random words are drawn, and a row's word depends only on `seed` and the row's index. So
+    the rows of a smaller fraction are among those of a larger one (with `stratify`, per class, up to one row where a
+    share is rounded).
 
     Args:
         dataset (`Dataset`, `DatasetDict` or `IterableDataset`):
-            Of a `DatasetDict` the `train` split is marked, or all splits where none is called so. A stream does not
-            know how long it is: each of its rows is drawn for itself with probability `fraction` (or named by
-            `indices`), and without `index_column` it is read in order by one reader.
-        fraction (`float`, *optional*): round(fraction · rows) rows, at least one if it is above zero.
-        count (`int`, *optional*): So many rows.
-        indices (`Sequence[int]`, *optional*): These rows: positions, or values of `index_column`.
-        seed (`int`, defaults to 0): Another seed, other rows.
-        stratify (`bool`, defaults to `False`):
-            Whether to draw from each class in proportion (by largest remainder), and at least one of each where there
-            are enough to draw.
-        level (`"row"` or `"token"`, defaults to `"row"`):
-            With `"token"`, for lists of labels, tokens are drawn instead of rows, and the flag is a list as long as
+            In a `DatasetDict` the `train` split is marked, or all splits if there is no `train`. A stream has no known
+            length: each row is drawn independently with probability `fraction` (or named by `indices`), and without
+            `index_column` it must be read in order by one reader.
+        fraction (`float`, *optional*): Draws round(fraction · rows) rows, at least one if it is above zero.
+        count (`int`, *optional*): Number of rows.
+        indices (`Sequence[int]`, *optional*): The rows themselves: positions, or values of `index_column`.
+        seed (`int`, *optional*, defaults to 0): Seed of the draw.
+        stratify (`bool`, *optional*, defaults to `False`):
+            Whether to draw from each class in proportion (by largest remainder), and at least one row of each class if
+            enough rows are drawn.
+        level (`"row"` or `"token"`, *optional*, defaults to `"row"`):
+            With `"token"`, for lists of labels, tokens are drawn instead of rows, and the flags are lists as long as
             the labels. Labels of -100 are not drawn and never trusted.
-        label_column (`str`, defaults to `"label"`): Read only for `stratify` and tokens.
-        trusted_column (`str`, defaults to `"trusted"`): The new column.
-        index_column (`str`, *optional*): A column of unique integers to use as the rows' index, instead of positions.
+        label_column (`str`, *optional*, defaults to `"label"`): Read only for `stratify` and tokens.
+        trusted_column (`str`, *optional*, defaults to `"trusted"`): The new column.
+        index_column (`str`, *optional*): Column of unique integers to use as the rows' index instead of positions.
 
     Returns:
-        The same kind of dataset, with the flag.
+        A dataset of the same type, with the flag.
     """
     draw = Draw(fraction, count, indices, seed, stratify, level)
-    if is_splits(dataset):
-        chosen = splits_to_mark(dataset)
-        if indices is not None and len(chosen) > 1:
-            raise ValueError(f"indices= name rows of one split, but there are {', '.join(map(str, chosen))}.")
-        return on_splits(dataset, chosen, lambda split: _mark(split, draw, label_column, trusted_column, index_column))
-    return _mark(dataset, draw, label_column, trusted_column, index_column)
+    if not is_splits(dataset):
+        return _mark(dataset, draw, label_column, trusted_column, index_column)
+    chosen = ["train"] if "train" in dataset else list(dataset)
+    if indices is not None and len(chosen) > 1:
+        raise ValueError(f"indices= names rows of one split, but there are {', '.join(map(str, chosen))}.")
+    return on_splits(dataset, chosen, lambda split: _mark(split, draw, label_column, trusted_column, index_column))
 
 
 def _mark(dataset: Any, draw: Draw, label_column: str, trusted_column: str, index_column: str | None) -> Any:
@@ -95,149 +85,92 @@ def _mark(dataset: Any, draw: Draw, label_column: str, trusted_column: str, inde
         )
     if _CLEAN_COLUMN in columns:
         warnings.warn(
-            f"column {_CLEAN_COLUMN!r} says that labels were corrupted already: rows marked as trusted now carry "
+            f"column {_CLEAN_COLUMN!r} shows that labels were corrupted already: rows marked as trusted now have "
             "noisy labels. Mark first, then corrupt.",
             stacklevel=4,
         )
-    if index_column is not None and columns:
-        require_column(columns, index_column, "index_column")
-    if isinstance(dataset, IterableDataset):
-        return _mark_stream(dataset, draw, label_column, trusted_column, index_column)
-    index = read_index(dataset, index_column)
-    dataset = with_distinct_rows(dataset)
-    if draw.level == "token":
-        column, feature = _mark_tokens(dataset, draw, label_column, index)
-    else:
-        column, feature = _mark_rows(dataset, draw, label_column, index, index_column), Value("bool")
-    arguments = {"seed": int(draw.seed), "column": trusted_column}
-    return with_columns(dataset, {trusted_column: (column, feature)}, {}, "glc_hf.mark_trusted", arguments)
-
-
-# ---------------------------------------------------------------------- datasets
-def _mark_rows(
-    dataset: Dataset, draw: Draw, label_column: str, index: RowIndex, index_column: str | None
-) -> pa.ChunkedArray:
-    if draw.indices is not None:
-        chosen = _named_rows(draw.named(), index.of(0, len(dataset)), index_column)
-    else:
-        classes = None
-        if draw.stratify:
-            labels = read_labels(dataset, label_column, None)
-            if labels.offsets is not None:
-                raise ValueError(f'column {label_column!r} holds lists: stratify=True needs level="token".')
-            classes = labels.values
-        words = random_uint64("trusted", draw.seed, index.of(0, len(dataset)))
-        chosen = smallest(words, draw.number(len(dataset), "rows"), classes)
-    rows = stored_rows(dataset)
-    if rows is not None:
-        flags = np.zeros(dataset._data.num_rows, dtype=bool)
-        flags[rows] = chosen
-        chosen = flags
-    empty = StoredColumn(chosen, None, None, None, pa.bool_(), [])
-    return empty.to_arrow(block_boundaries(dataset))
-
-
-def _named_rows(wanted: np.ndarray, index: np.ndarray, index_column: str | None) -> np.ndarray:
-    chosen = np.isin(index, wanted)
-    if np.count_nonzero(chosen) < len(wanted):
-        absent = int(wanted[np.argmin(np.isin(wanted, index))])
-        where = f"column {index_column!r}" if index_column else f"the dataset, whose rows are 0…{len(index) - 1}"
-        raise ValueError(f"indices= names {absent}, which is not in {where}.")
-    return chosen
-
-
-def _mark_tokens(dataset: Dataset, draw: Draw, label_column: str, index: RowIndex) -> tuple[pa.ChunkedArray, Any]:
-    labels = read_labels(dataset, label_column, None)  # checks them
-    feature = _flags_feature(dataset.features[label_column], label_column)
-    stored, rows = stored_integers(dataset, label_column)
-    walk = list(chunks(len(dataset), rows, stored.offsets))
-    counted = labels.values != IGNORED_LABEL
-    words = [
-        random_uint64("trusted", draw.seed, chunk.spread(index.of(chunk.start, chunk.stop)), chunk.position)
-        for chunk in walk
-    ]
-    words = np.concatenate(words)[counted] if words else np.empty(0, dtype=np.uint64)
-    classes = labels.values[counted] if draw.stratify else None
-    chosen = np.zeros(len(labels.values), dtype=bool)
-    chosen[counted] = smallest(words, draw.number(len(words), "tokens"), classes)
-    flags = np.zeros(len(stored.values), dtype=bool)
-    for chunk in walk:
-        flags[chunk.places] = chosen[chunk.span]
-    return stored.to_arrow(block_boundaries(dataset), flags), feature
-
-
-def _flags_feature(feature: Any, label_column: str) -> Any:
-    if isinstance(feature, LargeList):
-        return LargeList(Value("bool"))
-    if isinstance(feature, List):
-        return List(Value("bool"), length=feature.length)
-    raise ValueError(f'level="token" draws from lists of labels, but column {label_column!r} holds {feature}.')
-
-
-# ---------------------------------------------------------------------- streams
-def _mark_stream(
-    dataset: IterableDataset, draw: Draw, label_column: str, trusted_column: str, index_column: str | None
-) -> IterableDataset:
-    if draw.count is not None or draw.stratify:
-        asked = f"count={draw.count}" if draw.count is not None else "stratify=True"
+    function = _Mark(draw, label_column, trusted_column, index_column)
+    if isinstance(dataset, IterableDataset) and (draw.count is not None or draw.stratify):
+        option = f"count={draw.count}" if draw.count is not None else "stratify=True"
         raise ValueError(
-            f"{asked} needs to know all rows before the first is given, which a stream can't: give fraction= (each "
-            "row is drawn for itself) or indices=, or load the dataset whole."
+            f"{option} needs to know all rows before it gives the first, which a stream can't: give fraction= (each "
+            "row is drawn independently) or indices=, or load the whole dataset."
         )
-    if draw.level == "token" and dataset.features is not None:
-        require_column(list(dataset.features), label_column, "label_column")
-        _flags_feature(dataset.features[label_column], label_column)
-    function = _MarkStream(draw, label_column, trusted_column)
-    return add_to_stream(dataset, function, index_column)
+    if dataset.features is not None:
+        function.update_features(dataset.features)  # raises if tokens can't be drawn from the labels
+    arguments = {"seed": int(draw.seed), "column": trusted_column}
+    return add_columns(dataset, function, "glc_hf.mark_trusted", arguments, index_column)
 
 
-class _MarkStream:
-    """The row function of a stream that gets flags."""
+class _Mark:
+    """Row function that adds the flags: an exact draw from a whole dataset, independent draws from a stream."""
 
-    def __init__(self, draw: Draw, label_column: str, trusted_column: str) -> None:
-        self._draw = draw
-        self._named = draw.named() if draw.indices is not None else None
-        self._label_column = label_column
-        self._trusted_column = trusted_column
+    copies: ClassVar[dict[str, str]] = {}
 
-    def __call__(self, batch: Batch) -> dict[str, pa.ChunkedArray]:
-        index = batch.index.of(0, batch.num_rows)
-        if self._draw.level == "token":
-            return {self._trusted_column: self._tokens(batch)}
-        if self._named is not None:
-            flags = np.isin(index, self._named)
-        else:
-            flags = self._draw.lucky(random_uint64("trusted", self._draw.seed, index))
-        return {self._trusted_column: pa.chunked_array([pa.array(flags)])}
+    def __init__(self, draw: Draw, label_column: str, trusted_column: str, index_column: str | None) -> None:
+        self.draw = draw
+        self.label_column = label_column
+        self.trusted_column = trusted_column
+        self.index_column = index_column
 
-    def _tokens(self, batch: Batch) -> pa.ChunkedArray:
-        require_column(batch.names, self._label_column, "label_column")
-        labels = parse_integers(batch.column(self._label_column), self._label_column, batch.index)
-        if labels.offsets is None:
-            raise ValueError(f'level="token" draws from lists of labels; column {self._label_column!r} holds none.')
-        flags = np.zeros(len(labels.values), dtype=bool)
-        for chunk in chunks(batch.num_rows, None, labels.offsets):
-            values = labels.values[chunk.places]
-            missing = labels.missing[chunk.places] if labels.missing is not None else None
-            check_labels(
-                values, missing, None, True, self._label_column, lambda value, c=chunk: c.name(value, batch.index)
-            )
-            row_index = chunk.spread(batch.index.of(chunk.start, chunk.stop))
-            words = random_uint64("trusted", self._draw.seed, row_index, chunk.position)
-            flags[chunk.places] = self._draw.lucky(words) & (values != IGNORED_LABEL)
-        return labels.to_arrow([0], flags)
+    def __call__(self, batch: RowBatch) -> dict[str, pa.ChunkedArray]:
+        draw, tokens = self.draw, self.draw.level == "token"
+        if draw.indices is not None:
+            flags = self._named_rows(batch)
+            return {self.trusted_column: batch.new_column(flags, None, pa.bool_())}
+        labels = None
+        if tokens or draw.stratify:
+            require_column(batch.names, self.label_column, "column")
+            column = typed_if_empty(batch.column(self.label_column), pa.int64())
+            labels = parse_integers(column, self.label_column, batch.index)
+            check_labels(labels, None, self.label_column, batch.index)
+            if not tokens and labels.offsets is not None:
+                raise ValueError(f'column {self.label_column!r} holds lists: stratify=True needs level="token".')
+            if tokens and labels.offsets is None:
+                raise ValueError(f'level="token" draws from lists of labels; column {self.label_column!r} holds none.')
+        offsets = labels.offsets if tokens else None
+        words = [np.empty(0, dtype=np.uint64)]
+        for chunk in chunks(batch.num_rows, offsets):
+            index = chunk.spread(batch.index.of(chunk.start, chunk.stop))
+            words.append(random_uint64("trusted", draw.seed, index, chunk.position))
+        words = np.concatenate(words)
+        candidates = labels.values != IGNORED_LABEL if tokens else np.ones(len(words), dtype=bool)
+        flags = np.zeros(len(words), dtype=bool)
+        if batch.whole:
+            classes = labels.values[candidates] if draw.stratify else None
+            number = draw.number(int(candidates.sum()), "tokens" if tokens else "rows")
+            flags[candidates] = smallest(words[candidates], number, classes)
+        else:  # each with probability `fraction`
+            flags = candidates & ((words >> np.uint64(11)) < np.uint64(round(draw.fraction * 2.0**53)))
+        arrow_type = same_kind_of_list(column.type, pa.bool_()) if tokens else pa.bool_()
+        return {self.trusted_column: batch.new_column(flags, offsets, arrow_type)}
+
+    def _named_rows(self, batch: RowBatch) -> np.ndarray:
+        named, index = self.draw.named(), batch.index.of(0, batch.num_rows)
+        flags = np.isin(index, named)
+        if batch.whole and np.count_nonzero(flags) < len(named):
+            absent = int(named[np.argmin(np.isin(named, index))])
+            where = f"the dataset, whose rows are 0…{len(index) - 1}"
+            where = f"column {self.index_column!r}" if self.index_column else where
+            raise ValueError(f"indices= names {absent}, which is not in {where}.")
+        return flags
 
     def update_features(self, features: Features) -> Features:
-        """See [`~glc_hf.labels.streams.RowFunction`]."""
-        feature: Any = Value("bool")
-        if self._draw.level == "token":
-            feature = _flags_feature(features[self._label_column], self._label_column)
-        return Features({**features, self._trusted_column: feature})
+        flag: Any = Value("bool")
+        if self.draw.level == "token":
+            require_column(list(features), self.label_column, "label_column")
+            feature = features[self.label_column]
+            if not isinstance(feature, (List, LargeList)):
+                raise ValueError(
+                    f'level="token" draws from lists of labels, but column {self.label_column!r} holds {feature}.'
+                )
+            flag = LargeList(flag) if isinstance(feature, LargeList) else List(flag, length=feature.length)
+        return Features({**features, self.trusted_column: flag})
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What `mark_trusted` was asked for, checked as far as it can be without the data."""
+    """Arguments of `mark_trusted`, checked as far as possible without the data."""
 
     fraction: float | None
     count: int | None
@@ -257,24 +190,24 @@ class Draw:
             raise ValueError(f"count must be a whole number of at least 0, got {self.count!r}.")
         if self.indices is not None and self.level == "token":
             raise ValueError(
-                'indices= name rows: with level="token" give fraction= or count=, or add a column of '
-                "lists of booleans yourself."
+                'indices= names rows: with level="token" give fraction= or count=, or add a column of lists of '
+                "booleans yourself."
             )
         if self.indices is not None and self.stratify:
-            raise ValueError("stratify=True has nothing to draw where indices= name the rows.")
+            raise ValueError("stratify=True has nothing to draw if indices= names the rows.")
         check_seed(self.seed)
 
     def number(self, total: int, what: str) -> int:
-        """How many of `total` rows (or tokens) to draw."""
+        """Return how many of `total` rows (or tokens) to draw."""
         if self.count is not None:
             if self.count > total:
-                raise ValueError(f"count={self.count} of {total} {what}: there are not that many.")
+                raise ValueError(f"count={self.count} is more than the {total} {what} of the dataset.")
             return int(self.count)
         at_least = 1 if self.fraction > 0 and total > 0 else 0
         return max(round(self.fraction * total), at_least)
 
     def named(self) -> np.ndarray:
-        """The indices given, ascending, each once."""
+        """Return the given indices, ascending, without duplicates."""
         indices = np.asarray(self.indices)
         if indices.size == 0:
             return np.empty(0, dtype=np.int64)
@@ -284,19 +217,15 @@ class Draw:
             raise ValueError(f"indices= must be a list of integers, got shape {indices.shape} of {indices.dtype}.")
         return np.unique(indices.astype(np.int64))
 
-    def lucky(self, words: np.ndarray) -> np.ndarray:
-        """Each for itself with probability `fraction`: the draw of a stream, whose length nobody knows."""
-        return (words >> np.uint64(11)) < np.uint64(round(self.fraction * 2.0**53))
-
 
 def smallest(words: np.ndarray, number: int, classes: np.ndarray | None = None) -> np.ndarray:
     """
-    Chooses exactly `number` by the smallest words, as booleans.
+    Choose exactly `number` candidates with the smallest words; returns booleans.
 
     Args:
-        words (`np.ndarray` of uint64): One random word for each candidate.
-        number (`int`): How many to choose.
-        classes (`np.ndarray` of integers, *optional*): Each candidate's class, to choose from each in proportion.
+        words (`np.ndarray` of uint64): One random word per candidate.
+        number (`int`): Number of candidates to choose.
+        classes (`np.ndarray` of integers, *optional*): Class of each candidate, to choose from each in proportion.
     """
     chosen = np.zeros(len(words), dtype=bool)
     if number == 0:
@@ -305,7 +234,7 @@ def smallest(words: np.ndarray, number: int, classes: np.ndarray | None = None) 
         chosen[np.argpartition(words, number - 1)[:number]] = True
         return chosen
     _, of_candidate, sizes = np.unique(classes, return_inverse=True, return_counts=True)
-    order = np.lexsort((words, of_candidate))  # class by class, by word within a class
+    order = np.lexsort((words, of_candidate))  # by class, then by word
     rank = np.arange(len(words)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     chosen[order[rank < np.repeat(quotas(sizes, number), sizes)]] = True
     return chosen
@@ -313,12 +242,12 @@ def smallest(words: np.ndarray, number: int, classes: np.ndarray | None = None) 
 
 def quotas(sizes: np.ndarray, number: int) -> np.ndarray:
     """
-    Shares `number` out among classes in proportion to their sizes, by largest remainder; where `number` is enough for
-    one each, no class goes without.
+    Divide `number` among classes in proportion to their sizes, by largest remainder. If `number` is large enough, each
+    class gets at least one.
 
     Args:
-        sizes (`np.ndarray` of integers): How many each class has, all above zero.
-        number (`int`): At most their sum.
+        sizes (`np.ndarray` of integers): Size of each class, above zero.
+        number (`int`): At most the sum of the sizes.
     """
     exact = number * sizes / sizes.sum()
     at_least = 1 if number >= len(sizes) else 0
@@ -332,15 +261,15 @@ def quotas(sizes: np.ndarray, number: int) -> np.ndarray:
 
 def merge_trusted(trusted: AnyDataset, untrusted: AnyDataset, trusted_column: str = "trusted") -> AnyDataset:
     """
-    One dataset with the flag, from two: the trusted rows first.
+    Merge two datasets into one with the flag, the trusted rows first.
 
     Args:
-        trusted (`Dataset` or `IterableDataset`): Rows whose labels are right.
-        untrusted (`Dataset` or `IterableDataset`): Rows of the same kind and the same columns, in any order.
-        trusted_column (`str`, defaults to `"trusted"`): The new column.
+        trusted (`Dataset` or `IterableDataset`): Rows with correct labels.
+        untrusted (`Dataset` or `IterableDataset`): Rows with the same columns, in any order.
+        trusted_column (`str`, *optional*, defaults to `"trusted"`): The new column.
 
     Returns:
-        A dataset of the same kind. Nothing is copied; datasets that are shuffled or memory-mapped stay so.
+        A dataset of the same type. Nothing is copied; shuffled or memory-mapped datasets stay so.
     """
     for dataset in (trusted, untrusted):
         if is_splits(dataset):
@@ -351,39 +280,34 @@ def merge_trusted(trusted: AnyDataset, untrusted: AnyDataset, trusted_column: st
         check_type(dataset)
     if isinstance(trusted, Dataset) != isinstance(untrusted, Dataset):
         raise TypeError(
-            f"a {type(trusted).__name__} and an {type(untrusted).__name__} can't be merged: "
-            "`dataset.to_iterable_dataset()` makes a stream of the one that is none."
+            f"a {type(trusted).__name__} and an {type(untrusted).__name__} can't be merged: convert the "
+            "`Dataset` with `dataset.to_iterable_dataset()`."
         )
     if isinstance(trusted, IterableDataset):
         trusted, untrusted = trusted._resolve_features(), untrusted._resolve_features()
     _check_features(trusted.features, untrusted.features, trusted_column)
-    parts = [_flagged(trusted, True, trusted_column), _flagged(untrusted, False, trusted_column)]
+    arguments = {"column": trusted_column}
+    parts = [
+        add_columns(part, _Constant(flag, trusted_column), "glc_hf.merge_trusted", arguments, needs_index=False)
+        for part, flag in ((trusted, True), (untrusted, False))
+    ]
     return concatenate_datasets(parts, split=trusted.split if trusted.split == untrusted.split else None)
 
 
-def _flagged(dataset: Any, flag: bool, trusted_column: str) -> Any:
-    if isinstance(dataset, IterableDataset):
-        return add_to_stream(dataset, _Constant(flag, trusted_column), None, needs_index=False)
-    edges = sorted({*block_boundaries(dataset), dataset._data.num_rows})
-    arrays = [pa.array(np.full(stop - start, flag)) for start, stop in pairwise(edges)]
-    column = pa.chunked_array(arrays, type=pa.bool_())
-    columns = {trusted_column: (column, Value("bool"))}
-    return with_columns(dataset, columns, {}, "glc_hf.merge_trusted", {"column": trusted_column})
-
-
 class _Constant:
-    """The row function of a stream whose rows all have the same flag."""
+    """Row function that gives all rows the same flag."""
+
+    copies: ClassVar[dict[str, str]] = {}
 
     def __init__(self, flag: bool, trusted_column: str) -> None:
-        self._flag = flag
-        self._column = trusted_column
+        self.flag = flag
+        self.column = trusted_column
 
-    def __call__(self, batch: Batch) -> dict[str, pa.ChunkedArray]:
-        return {self._column: pa.chunked_array([pa.array(np.full(batch.num_rows, self._flag))])}
+    def __call__(self, batch: RowBatch) -> dict[str, pa.ChunkedArray]:
+        return {self.column: batch.new_column(np.full(batch.num_rows, self.flag), None, pa.bool_())}
 
     def update_features(self, features: Features) -> Features:
-        """See [`~glc_hf.labels.streams.RowFunction`]."""
-        return Features({**features, self._column: Value("bool")})
+        return Features({**features, self.column: Value("bool")})
 
 
 def _check_features(trusted: Features, untrusted: Features, trusted_column: str) -> None:
@@ -397,11 +321,11 @@ def _check_features(trusted: Features, untrusted: Features, trusted_column: str)
         if name in untrusted and trusted[name] != untrusted[name]:
             ours, theirs = class_names(trusted[name]), class_names(untrusted[name])
             if ours is not None and theirs is not None and sorted(ours) == sorted(theirs):
-                problems.append(f"{name!r} has its class names in another order: {ours} and {theirs}")
+                problems.append(f"{name!r} has its class names in a different order: {ours} and {theirs}")
             else:
                 problems.append(f"{name!r} is {trusted[name]} in the trusted and {untrusted[name]} in the untrusted")
     if problems:
         raise ValueError(
-            f"the datasets can't be merged: {'; '.join(problems)}. `rename_column`, `remove_columns`, `cast_column` "
-            "and (for class names) `align_labels_with_mapping` make them the same."
+            f"the datasets can't be merged: {'; '.join(problems)}. Make them equal with `rename_column`, "
+            "`remove_columns`, `cast_column` or (for class names) `align_labels_with_mapping`."
         )

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Small datasets that several test folders share."""
+"""Fixtures with small datasets, used by several test folders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows() -> Dataset:
 
 @pytest.fixture
 def matrix() -> CorruptionMatrix:
-    """Every class can become any other, each with a probability of its own."""
+    """Each class can become any other, with different probabilities."""
     return CorruptionMatrix(np.random.default_rng(1).dirichlet(np.ones(5), size=5))
 
 

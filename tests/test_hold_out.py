@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Trusted rows held out of the matrix and of training, and what they decide in both stages."""
+"""Trusted rows held out of training and of the matrix, and the decisions based on them in both stages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from glc_hf import GLCTrainer, mark_trusted
+from glc_hf.hold_out import held_out_trusted_rows
 from glc_hf.training.inference import TrainedStages
 from glc_hf.training.item_trainer import CorrectedTrainer
 from tests.training.tiny import (
@@ -29,7 +30,7 @@ def _held_out(trainer) -> np.ndarray:
     return trainer.training_data.rows.held_out
 
 
-def test_a_share_of_each_class_is_held_out_by_the_seed_alone(tmp_path):
+def test_a_share_of_each_class_is_held_out_and_depends_only_on_the_seed(tmp_path):
     data = noisy_text_rows(rows=300)
     labels, trusted = np.array(data["label"]), np.array(data["trusted"])
     found = []
@@ -47,7 +48,7 @@ def test_a_share_of_each_class_is_held_out_by_the_seed_alone(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_no_stage_and_no_estimate_sees_a_row_that_is_held_out(tmp_path, monkeypatch, share):
+def test_no_stage_and_no_estimate_uses_a_held_out_row(tmp_path, monkeypatch, share):
     data = noisy_text_rows()
     seen = {"trained": set(), "estimated": set()}
     masked, infer = CorrectedTrainer._with_masked_labels, TrainedStages.infer
@@ -69,11 +70,11 @@ def test_no_stage_and_no_estimate_sees_a_row_that_is_held_out(tmp_path, monkeypa
     rows = _held_out(trainer)
     assert len(rows) == 12
     assert seen["trained"] == set(range(len(data))) - set(rows.tolist())
-    # Items are numbered without the held-out rows: trusted ones for the estimate, the others to refine it.
+    # Items are numbered without the held-out rows: trusted ones for the estimate, untrusted ones to refine it.
     assert seen["estimated"] == set(range(len(data) - len(rows)))
 
 
-def test_without_an_evaluation_set_the_held_out_rows_are_it(tmp_path):
+def test_held_out_rows_are_the_evaluation_set_if_none_is_given(tmp_path):
     data = noisy_text_rows()
     settings = config(tmp_path, trusted_eval_fraction=0.25, eval_strategy="steps", eval_steps=2)
     trainer = GLCTrainer(bert(), settings, train_dataset=data)
@@ -86,13 +87,13 @@ def test_without_an_evaluation_set_the_held_out_rows_are_it(tmp_path):
     assert trainer.evaluate()["eval_accuracy"] == pytest.approx(right)
 
 
-def test_beside_an_evaluation_set_they_come_second_under_their_own_name(tmp_path):
+def test_held_out_rows_are_evaluated_next_to_a_given_evaluation_set(tmp_path):
     data, other = noisy_text_rows(), text_rows(50, trusted=None)
-    told = []
+    reported = []
 
     class Listener(TrainerCallback):
         def on_evaluate(self, args, state, control, metrics, **kwargs):
-            told.append(dict(metrics))
+            reported.append(dict(metrics))
 
     settings = config(tmp_path, trusted_eval_fraction=0.25)
     trainer = GLCTrainer(bert(), settings, train_dataset=data, eval_dataset=other, callbacks=[Listener()])
@@ -100,20 +101,17 @@ def test_beside_an_evaluation_set_they_come_second_under_their_own_name(tmp_path
     metrics = trainer.evaluate()
     assert metrics["eval_accuracy"] == trainer.evaluate(other)["eval_accuracy"]
     assert metrics["eval_trusted_accuracy"] == trainer.evaluate(data.select(_held_out(trainer)))["eval_accuracy"]
-    assert {"eval_accuracy", "eval_trusted_accuracy"} <= told[0].keys()  # stage 1, both in one call
+    assert {"eval_accuracy", "eval_trusted_accuracy"} <= reported[0].keys()  # stage 1, both in one call
     named = GLCTrainer(bert(), settings, train_dataset=data, eval_dataset={"test": other})
     assert {"eval_test_accuracy", "eval_trusted_accuracy"} <= named.evaluate().keys()
 
 
-def test_what_can_not_be_held_out_is_refused(tmp_path):
+def test_impossible_hold_outs_raise_an_error(tmp_path):
     settings = config(tmp_path, trusted_eval_fraction=0.9)
     with pytest.raises(ValueError, match="each class needs one"):
         GLCTrainer(bert(), settings, train_dataset=noisy_text_rows(rows=40, trusted=0.1))
     with pytest.raises(ValueError, match="a stream can't"):
         GLCTrainer(bert(), settings, train_dataset=noisy_text_rows().to_iterable_dataset())
-    tokens = mark_trusted(token_rows(), fraction=0.5, level="token", label_column="labels")
-    with pytest.raises(ValueError, match="flag for each token"):
-        GLCTrainer(token_bert(), settings, train_dataset=tokens)
     data, few = noisy_text_rows(), config(tmp_path, trusted_eval_fraction=0.2)
     with pytest.raises(ValueError, match="called 'trusted'"):
         GLCTrainer(bert(), few, train_dataset=data, eval_dataset={"trusted": data})
@@ -121,20 +119,44 @@ def test_what_can_not_be_held_out_is_refused(tmp_path):
         config(tmp_path, trusted_eval_fraction=1.0)
 
 
-# ---------------------------------------------------------------------- what they decide
-# The metric is dictated, so that the best step and the stop are known: steps 2, 4, 6, … of each stage.
-DICTATED = [0.1, 0.7, 0.3, 0.2, 0.9, 0.9]
+def test_rows_with_trusted_tokens_are_held_out_and_judged_by_those_tokens(tmp_path):
+    data = mark_trusted(token_rows(), fraction=0.1, level="token", label_column="labels").shuffle(seed=0)
+    flags = data["trusted"][:]
+    settings = config(tmp_path, trusted_eval_fraction=0.25)
+    rows = held_out_trusted_rows(data, 0.25, seed=settings.seed)
+    some = [row for row, row_flags in enumerate(flags) if any(row_flags)]
+    assert len(rows) == round(0.25 * len(some))
+    assert set(rows) <= set(some)
+    trainer = GLCTrainer(token_bert(), settings, train_dataset=data)
+    assert np.array_equal(_held_out(trainer), rows)
+    assert trainer.eval_dataset["input_ids"][:] == data.select(rows)["input_ids"][:]
+    for row, labels in zip(rows, trainer.eval_dataset["labels"], strict=True):
+        given = data[int(row)]["labels"]
+        assert labels == [label if flag else -100 for label, flag in zip(given, flags[row], strict=True)]
+    assert data["labels"][:] == trainer.train_dataset["labels"][:]
+    trainer.train()
+    assert 0.0 <= trainer.evaluate()["eval_accuracy"] <= 1.0
 
 
-class Dictate(TrainerCallback):
-    """Metrics that go up and down as told, the same in each stage and after a crash."""
+def test_a_fraction_of_zero_holds_no_row_out():
+    assert len(held_out_trusted_rows(noisy_text_rows(), 0.0)) == 0
+    assert len(held_out_trusted_rows(None, 0.5)) == 0
+
+
+# ---------------------------------------------------------------------- decisions
+# The metric is given, so that the best step and the stop are known: steps 2, 4, 6, … of each stage.
+SCORES = [0.1, 0.7, 0.3, 0.2, 0.9, 0.9]
+
+
+class GivenScores(TrainerCallback):
+    """Given metrics that go up and down, the same in each stage and after a crash."""
 
     def on_train_begin(self, args, state, control, **kwargs):
-        Dictate.evaluations = state.global_step // 2
+        GivenScores.evaluations = state.global_step // 2
 
     def __call__(self, prediction):
-        Dictate.evaluations += 1
-        return {"score": DICTATED[Dictate.evaluations - 1]}
+        GivenScores.evaluations += 1
+        return {"score": SCORES[GivenScores.evaluations - 1]}
 
 
 class Weights(TrainerCallback):
@@ -162,18 +184,18 @@ def _decided(folder, callbacks=(), **settings):
         "evaluate_stages": False,
         **settings,
     }
-    dictate = Dictate()
+    scores = GivenScores()
     return GLCTrainer(
         bert(hidden_dropout_prob=0.2),
         config(folder, **arguments),
         train_dataset=noisy_text_rows(),
-        compute_metrics=dictate,
-        callbacks=[dictate, *callbacks],
+        compute_metrics=scores,
+        callbacks=[scores, *callbacks],
     )
 
 
 @pytest.mark.parametrize("limit", [None, 1])
-def test_the_best_step_is_loaded_and_early_stopping_stops_in_both_stages(tmp_path, monkeypatch, limit):
+def test_the_best_step_is_loaded_and_early_stopping_works_in_both_stages(tmp_path, monkeypatch, limit):
     from glc_hf.training.stages import StageTrainer
 
     seen, first = Weights(), {}
@@ -187,7 +209,7 @@ def test_the_best_step_is_loaded_and_early_stopping_stops_in_both_stages(tmp_pat
     monkeypatch.setattr(StageTrainer, "_finalize_training", finalize)
     trainer = _decided(tmp_path, [seen, EarlyStoppingCallback(early_stopping_patience=2)], save_total_limit=limit)
     output = trainer.train()
-    # Best at the second evaluation; two worse ones end the stage at the fourth.
+    # The second evaluation is the best; two worse ones end the stage at the fourth.
     assert (first["step"], first["best"]) == (8, 4)
     assert (output.global_step, trainer.state.best_global_step) == (8, 4)
     assert same_weights(first["weights"], seen.at[1, 4])
@@ -198,7 +220,7 @@ def test_the_best_step_is_loaded_and_early_stopping_stops_in_both_stages(tmp_pat
         assert kept == ([2, 4, 6, 8] if limit is None else [4])
 
 
-def test_a_stage_that_had_stopped_early_stays_stopped_when_the_run_is_resumed(tmp_path):
+def test_a_stage_that_stopped_early_stays_stopped_after_resuming(tmp_path):
     whole = _decided(
         tmp_path / "whole", [EarlyStoppingCallback(early_stopping_patience=2)], load_best_model_at_end=False
     )
@@ -212,7 +234,7 @@ def test_a_stage_that_had_stopped_early_stays_stopped_when_the_run_is_resumed(tm
     assert same_weights(weights(again.model), weights(whole.model))
 
 
-def test_the_patience_that_was_used_up_counts_after_a_crash(tmp_path):
+def test_early_stopping_patience_is_kept_after_a_crash(tmp_path):
     class Crash(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
             if state.global_step == 7 and not args.output_dir.endswith("stage1"):
@@ -225,7 +247,7 @@ def test_the_patience_that_was_used_up_counts_after_a_crash(tmp_path):
     assert (output.global_step, trainer.state.best_global_step) == (8, 4)
 
 
-def test_the_state_of_a_checkpoint_names_no_place_and_finds_its_best_one_after_a_move(tmp_path):
+def test_a_moved_checkpoint_has_no_paths_and_finds_its_best_step(tmp_path):
     _decided(tmp_path / "here").train()
     for file in (tmp_path / "here").rglob("trainer_state.json"):
         assert json.loads(file.read_text())["best_model_checkpoint"] is None

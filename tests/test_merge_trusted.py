@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`merge_trusted` on datasets and streams."""
+
 from __future__ import annotations
 
 import pickle
@@ -23,7 +25,7 @@ def test_trusted_rows_come_first_and_carry_the_flag(rows, parts):
     assert merge_trusted(*parts, trusted_column="gold")["gold"][:] == merged["trusted"][:]
 
 
-def test_order_of_columns_and_of_rows_may_differ(parts, matrix):
+def test_the_order_of_columns_and_rows_may_differ(parts, matrix):
     trusted, untrusted = parts
     turned = untrusted.select_columns(["number", "label", "text"]).shuffle(seed=0)
     merged = merge_trusted(trusted, turned)
@@ -44,7 +46,7 @@ def test_repeated_rows_may_be_merged(parts):
     assert merged["trusted"][:4] == [True, True, True, False]
 
 
-def test_streams_are_merged_as_datasets_are(parts):
+def test_streams_are_merged_like_datasets(parts):
     expected = merge_trusted(*parts)
     merged = merge_trusted(*(part.to_iterable_dataset(num_shards=2) for part in parts))
     assert merged.features == expected.features
@@ -57,14 +59,14 @@ def test_streams_are_merged_as_datasets_are(parts):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_differences_are_named(parts, stream):
+def test_different_columns_raise_an_error_with_the_difference(parts, stream):
     trusted, untrusted = parts
     names = trusted.features["label"].names
     cases = {
         "'number' is in the trusted dataset only": untrusted.remove_columns("number"),
         "'extra' is in the untrusted dataset only": untrusted.add_column("extra", [0] * 70),
         "'number' is .*int64.* in the trusted and .*string": untrusted.cast_column("number", Value("string")),
-        r"'label' has its class names in another order: \['ant'.* and \['eel'": untrusted.cast_column(
+        r"'label' has its class names in a different order: \['ant'.* and \['eel'": untrusted.cast_column(
             "label", ClassLabel(names=names[::-1])
         ),
         "'label' is ClassLabel": untrusted.cast_column("label", Value("int64")),
@@ -76,7 +78,7 @@ def test_differences_are_named(parts, stream):
             merge_trusted(*pair)
 
 
-def test_other_kinds_are_refused(parts):
+def test_other_types_are_refused(parts):
     trusted, untrusted = parts
     with pytest.raises(TypeError, match="single splits, not a DatasetDict"):
         merge_trusted(DatasetDict(train=trusted), DatasetDict(train=untrusted))

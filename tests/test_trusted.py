@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`mark_trusted` on datasets and splits."""
+
 from __future__ import annotations
 
 import warnings
@@ -30,18 +32,18 @@ def test_a_fraction_is_exact(unmarked, fraction, number):
     assert flags_of(marked).sum() == number
 
 
-def test_the_rows_drawn_have_the_smallest_words(unmarked):
+def test_the_rows_with_the_smallest_words_are_drawn(unmarked):
     words = random_uint64("trusted", 4, np.arange(2000))
     assert np.array_equal(flags_of(mark_trusted(unmarked, count=30, seed=4)), words <= np.sort(words)[29])
 
 
-def test_a_larger_draw_holds_the_smaller_one_and_seeds_differ(unmarked):
+def test_a_larger_draw_contains_the_smaller_one_and_seeds_differ(unmarked):
     small, large = (flags_of(mark_trusted(unmarked, count=count)) for count in (50, 500))
     assert (large[small]).all()
     assert not np.array_equal(small, flags_of(mark_trusted(unmarked, count=50, seed=1)))
 
 
-def test_the_draw_goes_by_position_or_by_index_column(unmarked):
+def test_the_draw_depends_on_position_or_index_column(unmarked):
     shuffled = unmarked.shuffle(seed=0)
     assert np.array_equal(flags_of(mark_trusted(shuffled, count=99)), flags_of(mark_trusted(unmarked, count=99)))
 
@@ -52,11 +54,11 @@ def test_the_draw_goes_by_position_or_by_index_column(unmarked):
     assert numbers(shuffled) == numbers(unmarked)
 
 
-def test_repeated_rows_are_drawn_one_by_one(unmarked):
+def test_repeated_rows_are_drawn_separately(unmarked):
     assert flags_of(mark_trusted(unmarked.select([3] * 50), count=7)).sum() == 7
 
 
-def test_indices_name_positions_or_values_of_the_index_column(unmarked):
+def test_indices_are_positions_or_values_of_the_index_column(unmarked):
     shuffled = unmarked.shuffle(seed=0)
     assert np.flatnonzero(flags_of(mark_trusted(shuffled, indices=[5, 0, 5]))).tolist() == [0, 5]
     numbers = shuffled["number"][:]
@@ -65,7 +67,7 @@ def test_indices_name_positions_or_values_of_the_index_column(unmarked):
     assert not flags_of(mark_trusted(unmarked, indices=[])).any()
 
 
-# ---------------------------------------------------------------------- by class
+# ---------------------------------------------------------------------- per class
 def test_stratified_draws_are_in_proportion(unmarked):
     marked = mark_trusted(unmarked, fraction=0.1, stratify=True)
     labels, flags = np.array(marked["label"]), flags_of(marked)
@@ -77,7 +79,7 @@ def test_stratified_draws_are_in_proportion(unmarked):
         assert words[chosen].max() < words[~chosen].min()
 
 
-def test_a_rare_class_gets_one_where_there_are_enough_to_draw():
+def test_a_rare_class_gets_one_row_if_enough_rows_are_drawn():
     dataset = Dataset.from_dict({"label": [0] * 990 + [7] * 9 + [3]})
     flags = flags_of(mark_trusted(dataset, count=3, stratify=True))
     assert [flags[:990].sum(), flags[990:999].sum(), flags[999:].sum()] == [1, 1, 1]
@@ -87,7 +89,7 @@ def test_a_rare_class_gets_one_where_there_are_enough_to_draw():
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.floats(0, 1))
-def test_quotas_add_up_and_stay_within_each_class(sizes, fraction):
+def test_quotas_add_up_and_do_not_exceed_class_sizes(sizes, fraction):
     sizes = np.array(sizes)
     number = round(fraction * sizes.sum())
     shares = quotas(sizes, number)
@@ -101,7 +103,7 @@ def test_quotas_add_up_and_stay_within_each_class(sizes, fraction):
 
 
 # ---------------------------------------------------------------------- tokens
-def test_tokens_are_drawn_exactly_and_never_the_ignored_ones(sentences):
+def test_the_number_of_drawn_tokens_is_exact_and_ignored_tokens_are_never_drawn(sentences):
     dataset = sentences.remove_columns("trusted")
     for source in (dataset, dataset.shuffle(seed=0), dataset.select(range(50, 150))):
         labels = [label for row in source["labels"] for label in row]
@@ -121,14 +123,14 @@ def test_token_flags_are_the_same_for_any_chunk_size(sentences, monkeypatch):
     assert mark_trusted(dataset, fraction=0.25, level="token", label_column="labels")[:] == whole[:]
 
 
-def test_token_flags_protect_their_tokens(sentences, matrix):
+def test_trusted_tokens_keep_their_labels(sentences, matrix):
     marked = mark_trusted(sentences.remove_columns("trusted"), fraction=0.5, level="token", label_column="labels")
     for row in corrupt_labels(marked, matrix, label_column="labels"):
         for new, old, flag in zip(row["labels"], row["clean_label"], row["trusted"], strict=True):
             assert new == old or not flag
 
 
-def test_tokens_can_be_drawn_by_class(sentences):
+def test_tokens_can_be_drawn_per_class(sentences):
     dataset = sentences.remove_columns("trusted")
     marked = mark_trusted(dataset, fraction=0.2, level="token", label_column="labels", stratify=True)
     labels = np.array([label for row in marked["labels"] for label in row])
@@ -137,7 +139,7 @@ def test_tokens_can_be_drawn_by_class(sentences):
         assert abs(flags[labels == label].sum() - 0.2 * (labels == label).sum()) < 1
 
 
-def test_flags_of_other_lists_are_lists_of_that_kind():
+def test_token_flags_have_the_list_type_of_the_labels():
     for feature, expected in (
         (LargeList(Value("int64")), LargeList(Value("bool"))),
         (List(Value("int64"), 2), List(Value("bool"), 2)),
@@ -148,20 +150,20 @@ def test_flags_of_other_lists_are_lists_of_that_kind():
         assert marked["trusted"][:] == [[True, True], [True, True]]
 
 
-def test_rows_of_lists_are_marked_as_rows_by_default(sentences):
+def test_rows_with_lists_are_marked_as_rows_by_default(sentences):
     marked = mark_trusted(sentences.remove_columns("trusted"), count=10)
     assert flags_of(marked).sum() == 10
 
 
 # ---------------------------------------------------------------------- splits
-def test_of_a_dataset_dict_train_is_marked(unmarked):
+def test_the_train_split_of_a_dataset_dict_is_marked(unmarked):
     splits = DatasetDict(train=unmarked, test=unmarked)
     marked = mark_trusted(splits, count=3)
     assert flags_of(marked["train"]).sum() == 3
     assert marked["test"] is splits["test"]
 
 
-def test_without_a_train_split_all_are_marked(unmarked):
+def test_all_splits_are_marked_if_there_is_no_train_split(unmarked):
     splits = DatasetDict(a=unmarked, b=unmarked.select(range(100)))
     assert {name: flags_of(split).sum() for name, split in mark_trusted(splits, fraction=0.1).items()} == {
         "a": 200,
@@ -181,14 +183,14 @@ def test_without_a_train_split_all_are_marked(unmarked):
         ({"fraction": float("nan")}, r"fraction must lie in \[0, 1\]"),
         ({"count": -1}, "count must be a whole number"),
         ({"count": 2.5}, "count must be a whole number"),
-        ({"count": 2001}, "count=2001 of 2000 rows"),
+        ({"count": 2001}, "count=2001 is more than the 2000 rows"),
         ({"indices": [0, 2000]}, "indices= names 2000, .*rows are 0…1999"),
         ({"indices": [-1]}, "indices= names -1"),
         ({"indices": [1], "index_column": "number"}, "indices= names 1, which is not in column 'number'"),
         ({"indices": [True, False]}, "flatnonzero"),
         ({"indices": [0.5]}, "list of integers"),
         ({"indices": [0], "stratify": True}, "stratify=True"),
-        ({"indices": [0], "level": "token"}, "indices= name rows"),
+        ({"indices": [0], "level": "token"}, "indices= names rows"),
         ({"fraction": 0.1, "level": "tokens"}, "level must be"),
         ({"fraction": 0.1, "level": "token"}, r'level="token" draws from lists .*ClassLabel'),
         ({"fraction": 0.1, "stratify": True, "label_column": "text"}, "'text' holds string"),
@@ -196,12 +198,12 @@ def test_without_a_train_split_all_are_marked(unmarked):
         ({"fraction": 0.1, "trusted_column": "number"}, "column 'number' already"),
     ],
 )
-def test_bad_requests_are_refused(unmarked, options, message):
+def test_bad_arguments_raise_an_error(unmarked, options, message):
     with pytest.raises(ValueError, match=message):
         mark_trusted(unmarked, **options)
 
 
-def test_lists_are_not_stratified_by_row(sentences):
+def test_stratify_by_row_is_refused_for_lists(sentences):
     with pytest.raises(ValueError, match="'labels' holds lists"):
         mark_trusted(sentences.remove_columns("trusted"), fraction=0.1, stratify=True, label_column="labels")
 

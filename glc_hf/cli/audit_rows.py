@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 from datasets import ClassLabel, Dataset, List, Value
 
 from glc_hf.audit.findings import COLUMNS, GIVEN, P_WRONG, SUGGESTED
-from glc_hf.cli.data import Rows, choose_split, load_rows, load_splits
+from glc_hf.cli.data import Rows, choose_split, columns_of, load_rows, load_splits
 from glc_hf.cli.model import check_labels_fit, load_model, prepare
 from glc_hf.cli.options import DataArguments, ModelArguments, NoiseArguments
 from glc_hf.cli.parsing import TrainOptions
 from glc_hf.cli.report import DIGITS
 from glc_hf.cli.run import COMPARISON_FILE
 from glc_hf.hub.facts import read_facts
-from glc_hf.labels.columns import find_columns
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
@@ -149,7 +148,7 @@ def _load(facts: dict[str, Any], settings: TrainOptions, matrix: CorruptionMatri
         return rows.train, rows
     data, flag = settings.data, settings.config.trusted_column
     raw = choose_split(load_splits(data.dataset, data.dataset_config), data.train_split, "--split")
-    columns = find_columns(raw.features, data, task, settings.config.label_column, flag)
+    columns = columns_of(raw.features, settings, task)
     check_words(raw, columns.inputs[0], columns.label, "the dataset")
     part = {"the dataset": raw}
     encoded, names = encode_labels(part, columns.label, names=matrix.label_names)

@@ -1,50 +1,58 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The rows of a run: training rows with their flags and, where it is simulated, their noise; evaluation rows."""
+"""Training and evaluation rows of a run: loaded, checked, marked as trusted and, if noise is simulated, made noisy."""
 
 from __future__ import annotations
 
 import csv
+import json
+import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+import numpy as np
+from datasets import Dataset, DatasetDict, Features, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 
 from glc_hf.cli.digits import digits_dataset
 from glc_hf.cli.options import DEFAULT_TRUSTED_FRACTION
-from glc_hf.hold_out import hold_out_rows, hold_out_trusted_rows, subset
+from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part, trusted_rows
 from glc_hf.labels.columns import Columns, find_columns, is_list_feature
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels, has_labels, number_of_classes
-from glc_hf.labels.reading import read_flags, read_integers
+from glc_hf.labels.reading import IGNORED_LABEL, read_flags, read_integers
+from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.noise.corrupt import corrupt_labels
-from glc_hf.noise.families import noise_matrix_of_options
+from glc_hf.noise.families import WEAK, noise_families, noise_matrix
+from glc_hf.randomness import random_uint64
 from glc_hf.trusted import mark_trusted, merge_trusted
 
 
 if TYPE_CHECKING:
+    from glc_hf.cli.options import NoiseArguments
     from glc_hf.cli.parsing import TrainOptions
-    from glc_hf.matrix import CorruptionMatrix
 
 
+logger = logging.getLogger(__name__)
 CLEAN_COLUMN = "clean_label"
+# Shares of all rows and of the trusted rows that are held out if there is no evaluation split.
+_SHARE, _SHARE_OF_TRUSTED = 0.1, 0.2
 
 
 @dataclass
 class Rows:
     """
-    What is trained on and judged by.
+    Rows to train and to evaluate on.
 
     Attributes:
-        train: Inputs, labels as given, flags (where the method needs them), and `clean_label` where noise is
-            simulated.
-        evaluation: Inputs and labels; `None` where there are too few rows to hold any out.
-        columns: What the columns are for.
-        label_names: The classes' names, if they have any.
+        train: Inputs, labels as given, flags (if the method needs them), and `clean_label` if noise is simulated.
+        evaluation: Inputs and labels; `None` if there are too few rows to hold any out.
+        columns: Roles of the columns.
+        label_names: Names of the classes, if they have any.
         num_labels: K.
-        true_matrix: The matrix of the simulated noise.
+        true_matrix: Matrix of the simulated noise.
     """
 
     train: Dataset
@@ -56,19 +64,21 @@ class Rows:
 
 
 def load_rows(options: TrainOptions) -> Rows:
-    """Loads, checks and marks the rows; every mistake in them is found here, before a model is loaded."""
+    """Load, check and mark the rows. Raises for every mistake in them, before a model is loaded."""
     data, noise, flag = options.data, options.noise, options.config.trusted_column
     splits = digits_dataset() if data.dataset is None else load_splits(data.dataset, data.dataset_config)
     train = choose_split(splits, data.train_split, "--train-split")
-    columns = find_columns(train.features, data, options.model.task, options.config.label_column, flag)
+    columns = columns_of(train.features, options, options.model.task)
     evaluation = _evaluation_split(splits, train, options, columns)
-    _check_trusted_are_told(train, options)
+    _check_source_of_trust(train, options)
 
     parts = {"the training split": train}
     if evaluation is not None:
         parts["the evaluation split"] = evaluation.select_columns([*columns.inputs, columns.label])
     if data.trusted_dataset is not None:
-        parts["the trusted dataset"] = _trusted_part(options)
+        gold = load_splits(data.trusted_dataset, None, "--trusted-dataset")
+        name = data.train_split if data.train_split in gold else "train"
+        parts["the trusted dataset"] = choose_split(gold, name, "--trusted-dataset")
     needed = _needed_columns(parts, options, columns)
     for part, dataset in parts.items():
         check_words(dataset, columns.inputs[0], columns.label, part)
@@ -76,71 +86,83 @@ def load_rows(options: TrainOptions) -> Rows:
     num_labels = number_of_classes(list(parts.values()), columns.label, names)
     train, evaluation = parts["the training split"], parts.get("the evaluation split")
     rows = Rows(train, evaluation, columns, names, num_labels)
-    if noise.simulated and noise.noise != "weak":
-        rows.true_matrix = noise_matrix_of_options(noise, train, columns.label, num_labels, names, options.seed)
-    rows.train = subset(train, data.max_train_samples, options.seed).select_columns(
-        [*needed, flag] if flag in train.column_names else needed
-    )
+    if noise.simulated and noise.noise != WEAK:
+        rows.true_matrix = _true_matrix(noise, train, rows, options.seed)
+    marked = flag in train.column_names
+    rows.train = _subset(train, data.max_train_samples, options.seed)
+    rows.train = rows.train.select_columns([*needed, flag] if marked else needed)
     if evaluation is not None:
-        rows.evaluation = subset(evaluation, data.max_eval_samples, options.seed)
+        rows.evaluation = _subset(evaluation, data.max_eval_samples, options.seed)
     if data.trusted_dataset is not None:
-        rows.train = _merge(parts["the trusted dataset"].select_columns(needed), rows.train, flag)
-    elif flag in train.column_names:
+        gold = parts["the trusted dataset"].select_columns(needed)
+        if gold.features != rows.train.features:  # for example the string types of CSV and Parquet
+            gold = gold.cast(rows.train.features)
+        rows.train = merge_trusted(gold, rows.train, trusted_column=flag)
+    elif marked:
         rows.train = encode_flags(rows.train, flag)
     if noise.simulated:
         return _simulate(rows, options)
-    if rows.evaluation is None and flag in rows.train.column_names:
-        rows.train, rows.evaluation = hold_out_trusted_rows(rows.train, columns.label, options)
-    elif rows.evaluation is None:
-        rows.train, rows.evaluation = hold_out_rows(rows.train, "rows", options)
+    if rows.evaluation is None:
+        _hold_out(rows, options, "trusted rows" if flag in rows.train.column_names else "rows")
     return rows
+
+
+def columns_of(features: Features, options: TrainOptions, task: str) -> Columns:
+    """Return the roles of the columns, those named by options first."""
+    data, config = options.data, options.config
+    inputs = {
+        "token": (data.tokens_column,),
+        "image": (data.image_column,),
+        "text": (data.text_column, data.text_pair_column),
+    }
+    return find_columns(features, inputs, task, config.label_column, config.trusted_column)
 
 
 def _evaluation_split(splits: DatasetDict, train: Dataset, options: TrainOptions, columns: Columns) -> Dataset | None:
     name = options.data.eval_split
     if name is not None:
-        found = choose_split(splits, name, "--eval-split")
-        if columns.label not in found.features:
-            raise ValueError(f"--eval-split {name}: there is no column {columns.label!r} of labels in it.")
-        return found
+        split = choose_split(splits, name, "--eval-split")
+        if columns.label not in split.features:
+            raise ValueError(f"--eval-split {name}: it has no column {columns.label!r} of labels.")
+        return split
     for name in ("test", "validation"):
         if name in splits and splits[name] is not train and has_labels(splits[name], columns.label):
             return splits[name]
     return None
 
 
-def _check_trusted_are_told(train: Dataset, options: TrainOptions) -> None:
-    """Refuses a run in which nobody says which labels are right."""
+def _check_source_of_trust(train: Dataset, options: TrainOptions) -> None:
+    """Raise if it is not clear which labels are correct."""
     noise, flag = options.noise, options.config.trusted_column
-    marked, asked = flag in train.column_names, noise.trusted_fraction or noise.trusted_count
+    marked, drawn = flag in train.column_names, noise.trusted_fraction or noise.trusted_count
     if options.data.trusted_dataset is not None and marked:
         raise ValueError(
             f"the training split has a column {flag!r} and --trusted-dataset is given too: use one of them "
-            "(--trusted-column can name a column that is not there)."
+            "(--trusted-column can name a column that does not exist)."
         )
-    told = marked or options.data.trusted_dataset is not None
-    if asked and told:
+    known = marked or options.data.trusted_dataset is not None
+    if drawn and known:
         raise ValueError(
-            "--trusted-fraction and --trusted-count draw trusted rows at random, but the data says which rows are "
+            "--trusted-fraction and --trusted-count draw trusted rows at random, but the data defines which rows are "
             "trusted: leave them out."
         )
-    if asked and not noise.simulated:
+    if drawn and not noise.simulated:
         raise ValueError(
-            "--trusted-fraction and --trusted-count mark rows before noise is simulated (--noise). Labels that are "
-            "noisy already don't become right by being marked: say which are, with --trusted-column or "
+            "--trusted-fraction and --trusted-count mark rows before noise is simulated (--noise). Marking labels "
+            "that are noisy already does not correct them: name the correct ones with --trusted-column or "
             "--trusted-dataset."
         )
-    if not told and not noise.simulated and get_method(options.config.method).needs_trusted:
+    if not known and not noise.simulated and get_method(options.config.method).needs_trusted:
         raise ValueError(
             f"no row is known to be trusted: there is no column {flag!r} (columns: {', '.join(train.column_names)}). "
-            "Say which labels are right in one of three ways: a column of booleans (--trusted-column NAME), a second "
-            "file of rows labelled with care (--trusted-dataset FILE), or, to try the method on clean labels, "
+            "Name the correct labels in one of three ways: a column of flags (--trusted-column NAME), a second file "
+            "of carefully labeled rows (--trusted-dataset FILE), or, to try the method on clean labels, "
             "simulated noise (--noise uniform --trusted-fraction 0.05)."
         )
 
 
 def _needed_columns(parts: dict[str, Dataset], options: TrainOptions, columns: Columns) -> list[str]:
-    """The columns that training rows have, beside the flag, in the training split and the trusted dataset alike."""
+    """Return the columns of training rows, except the flag, in the training split and in the trusted dataset."""
     needed = [*columns.inputs, columns.label, options.data.index_column, options.config.noisy_label_column]
     needed = [name for name in needed if name is not None]
     for part in ("the training split", "the trusted dataset"):
@@ -152,56 +174,132 @@ def _needed_columns(parts: dict[str, Dataset], options: TrainOptions, columns: C
     return needed
 
 
-def _trusted_part(options: TrainOptions) -> Dataset:
-    splits = load_splits(options.data.trusted_dataset, None, "--trusted-dataset")
-    name = options.data.train_split
-    return choose_split(splits, name if name in splits else "train", "--trusted-dataset")
-
-
-def _merge(trusted: Dataset, untrusted: Dataset, flag: str) -> Dataset:
-    if trusted.features != untrusted.features:  # such as the string types of CSV and Parquet
-        trusted = trusted.cast(untrusted.features)
-    return merge_trusted(trusted, untrusted, trusted_column=flag)
-
-
-def _simulate(rows: Rows, options: TrainOptions) -> Rows:
-    """Holds rows out while labels are right, marks the trusted ones, and makes the others noisy."""
-    noise, flag, label, index = (
-        options.noise, options.config.trusted_column, rows.columns.label, options.data.index_column,
-    )  # fmt: skip
-    if rows.evaluation is None:
-        rows.train, rows.evaluation = hold_out_rows(rows.train, "rows, before noise", options)
-    if flag not in rows.train.column_names:
-        fraction = noise.trusted_fraction
-        if fraction is None and noise.trusted_count is None:
-            fraction = DEFAULT_TRUSTED_FRACTION
-        rows.train = mark_trusted(
-            rows.train,
-            fraction=fraction,
-            count=noise.trusted_count,
-            seed=options.seed,
-            stratify=noise.stratify,
-            level=noise.trusted_level,
-            label_column=label,
-            trusted_column=flag,
-            index_column=index,
+# ---------------------------------------------------------------------- rows to evaluate on
+def _hold_out(rows: Rows, options: TrainOptions, what: str) -> None:
+    """Move part of the training rows to the evaluation rows: trusted rows, or any rows."""
+    train, label, flag, seed = rows.train, rows.columns.label, options.config.trusted_column, options.seed
+    chosen = np.empty(0, dtype=np.int64)
+    if what == "trusted rows":
+        total = len(trusted_rows(train, flag))
+        columns = {"label_column": label, "trusted_column": flag}
+        with suppress(TooFewTrustedRows):
+            chosen = held_out_trusted_rows(train, _SHARE_OF_TRUSTED, seed=seed, **columns)
+    else:
+        total = len(train)
+        chosen = np.sort(_random_order(total, seed)[: int(_SHARE * total)])
+    if len(chosen) == 0:
+        logger.warning(
+            f"There is no split to evaluate on, and {total:,} {what} are too few to hold any out: no accuracy is "
+            "reported."
         )
-    if noise.noise == "weak":
-        return rows  # drawn when the rows are prepared for a network
-    rows.train = corrupt_labels(
-        rows.train,
-        rows.true_matrix,
-        seed=options.seed,
-        label_column=label,
-        trusted_column=flag,
-        index_column=index,
-        clean_column=CLEAN_COLUMN,
+        return
+    logger.info(
+        f"There is no split to evaluate on: {len(chosen):,} of {total:,} {what} are held out for it (--eval-split "
+        "names a split)."
     )
+    held_out = trusted_part(train, chosen, label, flag) if what == "trusted rows" else train.select(chosen)
+    rows.evaluation = _subset(held_out, options.data.max_eval_samples, seed)
+    rows.train = train.select(np.setdiff1d(np.arange(len(train)), chosen))
+
+
+def _subset(dataset: Dataset, count: int | None, seed: int) -> Dataset:
+    """Draw at most `count` rows at random and keep their order."""
+    if count is None or count >= len(dataset):
+        return dataset
+    return dataset.select(np.sort(_random_order(len(dataset), seed)[:count]))
+
+
+def _random_order(number: int, seed: int) -> np.ndarray:
+    return np.argsort(random_uint64("command line", seed, np.arange(number)), kind="stable")
+
+
+# ---------------------------------------------------------------------- simulated noise
+def _simulate(rows: Rows, options: TrainOptions) -> Rows:
+    """Hold rows out while labels are clean, mark the trusted ones, and make the labels of the rest noisy."""
+    noise, seed = options.noise, options.seed
+    names = {
+        "label_column": rows.columns.label,
+        "trusted_column": options.config.trusted_column,
+        "index_column": options.data.index_column,
+    }
+    if rows.evaluation is None:
+        _hold_out(rows, options, "rows, before noise")
+    if names["trusted_column"] not in rows.train.column_names:
+        fraction, count = noise.trusted_fraction, noise.trusted_count
+        if fraction is None and count is None:
+            fraction = DEFAULT_TRUSTED_FRACTION
+        draw = {"seed": seed, "stratify": noise.stratify, "level": noise.trusted_level}
+        rows.train = mark_trusted(rows.train, fraction=fraction, count=count, **draw, **names)
+    if noise.noise != WEAK:  # weak labels are drawn when the rows are prepared for a network
+        rows.train = corrupt_labels(rows.train, rows.true_matrix, seed=seed, clean_column=CLEAN_COLUMN, **names)
     return rows
 
 
+def _true_matrix(noise: NoiseArguments, train: Dataset, rows: Rows, seed: int) -> CorruptionMatrix:
+    """Return the matrix that `--noise` names: a family, or a file."""
+    num_labels = rows.num_labels
+    if noise.noise in noise_families():
+        groups = None
+        if noise.noise_groups is not None:
+            groups = _groups(noise.noise_groups, train, rows.columns.label, num_labels)
+        return noise_matrix(
+            noise.noise, num_labels, noise.noise_strength, seed=seed, groups=groups, label_names=rows.label_names
+        )
+    matrix = read_matrix(noise.noise, "--noise")
+    if matrix.num_labels != num_labels:
+        raise ValueError(f"--noise {noise.noise} has {matrix.num_labels} classes, the labels have {num_labels}.")
+    return matrix
+
+
+def read_matrix(path: str, option: str) -> CorruptionMatrix:
+    """Read a matrix from a file, a folder or a Hub repository; errors name the option."""
+    try:
+        return CorruptionMatrix.from_pretrained(Path(path).expanduser() if Path(path).expanduser().exists() else path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{option} {path}: {error}") from error
+
+
+def _groups(given: str, train: Dataset, label_column: str, num_labels: int) -> list[Any]:
+    """Return the groups that `--noise-groups` gives: as a column of the training split, or as JSON."""
+    if given in train.column_names:
+        return _groups_from_column(given, train, label_column, num_labels)
+    try:
+        groups = json.loads(given)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"--noise-groups is a column ({', '.join(train.column_names)}) or a JSON list such as [[0, 1], [2, 3]]; "
+            f"{given!r} is neither."
+        ) from error
+    if not isinstance(groups, list):
+        raise ValueError(f"--noise-groups must be a list, got {given!r}.")
+    classes = sum(len(group) if isinstance(group, list) else 1 for group in groups)
+    if classes != num_labels:
+        raise ValueError(f"--noise-groups covers {classes} classes, the labels have {num_labels}.")
+    return groups
+
+
+def _groups_from_column(column: str, train: Dataset, label_column: str, num_labels: int) -> list[int]:
+    """Return the group of each class, which must be the same in all its rows; a class without rows is a group."""
+    labels = read_integers(train, label_column).values
+    names = np.asarray(train.select_columns([column]).with_format(None)[:][column])
+    if len(names) != len(labels) or names.ndim != 1:
+        raise ValueError(f"--noise-groups: column {column!r} must have one group per label.")
+    groups = np.unique(names, return_inverse=True)[1]
+    group_of_class = np.arange(num_labels) + len(labels)  # numbers that no row's group has
+    for label in np.unique(labels[labels >= 0]):
+        own = np.unique(groups[labels == label])
+        if len(own) > 1:
+            raise ValueError(
+                f"--noise-groups: class {label} has rows in {len(own)} groups of column {column!r}; a class belongs "
+                "to one group."
+            )
+        group_of_class[label] = own[0]
+    return group_of_class.tolist()
+
+
+# ---------------------------------------------------------------------- counts for reports
 def count_changed_labels(rows: Rows) -> int | None:
-    """How many labels the simulated noise made wrong."""
+    """Return the number of labels that the simulated noise changed; `None` without simulated noise."""
     if CLEAN_COLUMN not in rows.train.column_names:
         return None
     noisy, clean = (read_integers(rows.train, name).values for name in (rows.columns.label, CLEAN_COLUMN))
@@ -209,7 +307,7 @@ def count_changed_labels(rows: Rows) -> int | None:
 
 
 def count_labels(rows: Rows, flag: str) -> dict[str, int]:
-    """Rows and labels, trusted and all; they differ for token labels only."""
+    """Count rows and labels, trusted and all; rows and labels differ for token labels only."""
     counts = {"train_rows": len(rows.train), "eval_rows": len(rows.evaluation) if rows.evaluation is not None else 0}
     labels = read_integers(rows.train, rows.columns.label)
     if flag in rows.train.column_names:
@@ -217,16 +315,17 @@ def count_labels(rows: Rows, flag: str) -> dict[str, int]:
         counts["trusted"] = int(flags.values.sum())
         counts["untrusted"] = len(flags.values) - counts["trusted"]
     if is_list_feature(rows.train.features[rows.columns.label]):
-        counts["train_labels"] = int((labels.values != -100).sum())
+        counts["train_labels"] = int((labels.values != IGNORED_LABEL).sum())
     return counts
 
 
-# Only an empty cell is a missing one: pandas would take words such as "None", "NA" and "null" for missing too.
-_CELLS = {"keep_default_na": False, "na_values": [""]}
-# How each kind of file is read: the builder of `datasets`, and its options.
+# ---------------------------------------------------------------------- loading
+# Only an empty field is missing: pandas would also read "None", "NA" and "null" as missing.
+_EMPTY_IS_MISSING = {"keep_default_na": False, "na_values": [""]}
+# Builder of `datasets` and its options, by file suffix.
 FILE_FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".csv": ("csv", _CELLS),
-    ".tsv": ("csv", {"sep": "\t", **_CELLS}),
+    ".csv": ("csv", _EMPTY_IS_MISSING),
+    ".tsv": ("csv", {"sep": "\t", **_EMPTY_IS_MISSING}),
     ".json": ("json", {}),
     ".jsonl": ("json", {}),
     ".parquet": ("parquet", {}),
@@ -236,33 +335,33 @@ _SAVED_TO_DISK = ("dataset_dict.json", "state.json")
 
 def load_splits(name: str, config: str | None = None, option: str = "--dataset") -> DatasetDict:
     """
-    Every split of a dataset.
+    Load all splits of a dataset.
 
     Args:
         name (`str`): A Hub id, a folder (laid out as on the Hub, or written by `save_to_disk`), or a file.
-        config (`str`, *optional*): The configuration, where the dataset has several.
-        option (`str`): The option that named it, for messages.
+        config (`str`, *optional*): The configuration, if the dataset has several.
+        option (`str`): Option that names the dataset, for messages.
     """
     path = Path(name).expanduser()
     try:
         if path.is_file():
-            found = _load_file(path, option)
+            loaded = _load_file(path, option)
         elif path.is_dir():
             saved = any((path / marker).exists() for marker in _SAVED_TO_DISK)
-            found = load_from_disk(str(path)) if saved else load_dataset(str(path), config)
+            loaded = load_from_disk(str(path)) if saved else load_dataset(str(path), config)
         elif _looks_like_a_path(name):
             raise FileNotFoundError(f"{option}: there is no file or folder {name}.")
         else:
-            found = _load_from_hub(name, config, option)
+            loaded = _load_from_hub(name, config, option)
     except DatasetsError as error:
         cause = error.__cause__ or error
         raise ValueError(f"{option} {name} can't be read: {type(cause).__name__}: {cause}") from error
-    return found if isinstance(found, dict) else DatasetDict({"train": found})
+    return loaded if isinstance(loaded, dict) else DatasetDict({"train": loaded})
 
 
 def _load_file(path: Path, option: str) -> DatasetDict:
     if path.suffix.lower() not in FILE_FORMATS:
-        raise ValueError(f"{option} {path}: files end in {', '.join(FILE_FORMATS)}; this one in {path.suffix!r}.")
+        raise ValueError(f"{option} {path}: files must end in {', '.join(FILE_FORMATS)}, not in {path.suffix!r}.")
     builder, settings = FILE_FORMATS[path.suffix.lower()]
     if path.suffix.lower() == ".tsv" and _quotes_are_text(path):
         settings = {**settings, "quoting": csv.QUOTE_NONE}
@@ -270,7 +369,7 @@ def _load_file(path: Path, option: str) -> DatasetDict:
 
 
 def _quotes_are_text(path: Path) -> bool:
-    """Whether every line is a whole row and some line has a quote that it doesn't close: as the opening of a quoted
+    """Whether every line is a whole row and a line has a quote that it does not close: read as the start of a quoted
     field, that quote would swallow all rows up to the next one."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         tabs = next(lines, "").count("\t")
@@ -285,10 +384,10 @@ def _quotes_are_text(path: Path) -> bool:
 def _load_from_hub(name: str, config: str | None, option: str) -> DatasetDict:
     try:
         return load_dataset(name, config)
-    except OSError as error:  # offline, no such repository, no rights
+    except OSError as error:  # offline, no such repository, no access rights
         raise OSError(
             f"{option}: the dataset {name!r} can't be reached on the Hub ({type(error).__name__}), and there is no "
-            f"such file or folder here. For local data name a path: {option} ./data.csv or {option} ./my-dataset."
+            f"such file or folder. For local data give a path: {option} ./data.csv or {option} ./my-dataset."
         ) from error
     except ValueError as error:
         if "onfig name" in str(error) or "BuilderConfig" in str(error):
@@ -306,7 +405,7 @@ def _looks_like_a_path(name: str) -> bool:
 
 
 def choose_split(splits: DatasetDict, name: str, option: str) -> Dataset:
-    """A split by its name; where there is but one and the default name was kept, that one."""
+    """Return a split by its name; if there is only one split and the name is the default, that one."""
     if name in splits:
         return splits[name]
     if len(splits) == 1 and name == "train":

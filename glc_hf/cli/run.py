@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import set_seed
 
-from glc_hf.cli.data import CLEAN_COLUMN, Rows, load_rows
+from glc_hf.cli.data import CLEAN_COLUMN, Rows, load_rows, read_matrix
 from glc_hf.cli.digits import use_one_thread
 from glc_hf.cli.model import Prepared, check_labels_fit, load_model, prepare
 from glc_hf.cli.report import add_card_facts, print_results, results_of, write_results
 from glc_hf.cli.terminal import SaveOnInterrupt, show_progress
 from glc_hf.methods import get_method
-from glc_hf.noise.families import read_matrix
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.trainer import GLCTrainer
 

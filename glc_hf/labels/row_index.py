@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Rows as the transforms walk over them: each with the index that its randomness depends on, some at a time."""
+"""The index that a row's random draws depend on, and chunks of rows that fit into the processor's cache."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 
 
-# Labels handled at once: their temporaries (half a megabyte each) stay in the processor's cache.
+# Labels per chunk: their temporary arrays (half a megabyte each) stay in the processor's cache.
 CHUNK_SIZE = 65_536
 
 
 class RowIndex:
     """
-    The integer that a row's randomness depends on: its position, or the value of the index column.
+    The integer that a row's random draws depend on: its position, or the value of the index column.
 
     Args:
-        first (`int`, *optional*, defaults to 0): The position of row 0; `None` where nobody knows it.
-        values (`np.ndarray` of int64, *optional*): The index column's values instead.
-        column (`str`, *optional*): Its name, for messages.
+        first (`int`, *optional*, defaults to 0): Position of row 0; `None` if it is not known.
+        values (`np.ndarray` of int64, *optional*): Values of the index column, used instead of positions.
+        column (`str`, *optional*): Name of the index column, for messages.
     """
 
     def __init__(self, first: int | None = 0, values: np.ndarray | None = None, column: str | None = None) -> None:
@@ -29,100 +29,88 @@ class RowIndex:
         self._column = column
 
     def of(self, start: int, stop: int) -> np.ndarray:
-        """The indices of rows `start` to `stop`, int64."""
+        """Return the indices of rows `start` to `stop`, int64."""
         if self._values is not None:
             return self._values[start:stop]
         return np.arange(self._first + start, self._first + stop, dtype=np.int64)
 
     def name(self, row: int) -> str:
-        """What messages call the row."""
+        """Return the name of a row for messages."""
         if self._values is None:
             return f"row {self._first + row}"
         value = f"{self._column}={self._values[row]}"
         return f"the row with {value}" if self._first is None else f"row {self._first + row} ({value})"
 
+    def name_value(self, position: int, offsets: np.ndarray | None) -> str:
+        """Return the name of a value for messages; `offsets` as in [`~glc_hf.labels.reading.Column`]."""
+        if offsets is None:
+            return self.name(position)
+        row = int(np.searchsorted(offsets, position, side="right")) - 1
+        return f"{self.name(row)}, token {position - int(offsets[row])}"
+
 
 @dataclass
 class Chunk:
     """
-    Some consecutive rows, as the user sees them.
+    Consecutive rows.
 
     Attributes:
         start, stop: The rows.
-        places: Where the rows' values stand in the column: a slice, or an array where the dataset is shuffled.
-        span: Which of all values these are, counted in the user's order.
-        lengths: For lists, how many values each row has.
+        span: The positions of their values in the flat column.
+        lengths: For lists, the number of values per row.
     """
 
     start: int
     stop: int
-    places: slice | np.ndarray
     span: slice
     lengths: np.ndarray | None = None
 
     def spread(self, per_row: np.ndarray) -> np.ndarray:
-        """A number for each row, repeated for each of its values."""
+        """Repeat one number per row for each of the row's values."""
         return per_row if self.lengths is None else np.repeat(per_row, self.lengths)
 
     @property
     def position(self) -> np.ndarray | None:
-        """The place of each value within its row; `None` where a row is one value."""
+        """Position of each value in its row; `None` if each row is one value."""
         if self.lengths is None:
             return None
-        return np.arange(self.span.stop - self.span.start) - np.repeat(_starts(self.lengths), self.lengths)
-
-    def name(self, value: int, index: RowIndex) -> str:
-        """What messages call the n-th value of the chunk."""
-        if self.lengths is None:
-            return index.name(self.start + value)
-        row = int(np.searchsorted(np.cumsum(self.lengths), value, side="right"))
-        return f"{index.name(self.start + row)}, token {value - int(_starts(self.lengths)[row])}"
-
-
-def places_of(offsets: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the values of some list rows stand, one row after the other, and each row's number of values."""
-    begin = offsets[rows]
-    lengths = offsets[rows + 1] - begin
-    return np.arange(lengths.sum()) + np.repeat(begin - _starts(lengths), lengths), lengths
+        starts = np.cumsum(self.lengths) - self.lengths
+        return np.arange(self.span.stop - self.span.start) - np.repeat(starts, self.lengths)
 
 
 def chunks(
-    num_rows: int,
-    rows: np.ndarray | None,
-    offsets: np.ndarray | None,
-    size: int | None = None,
-    rows_only: bool = False,
+    num_rows: int, offsets: np.ndarray | None, size: int | None = None, rows_only: bool = False
 ) -> Iterator[Chunk]:
     """
-    Walks over all rows in the user's order.
+    Split rows into chunks, in order.
 
     Args:
-        num_rows (`int`): How many rows the user sees.
-        rows (`np.ndarray` of int64, *optional*): The stored row of each of them, where the dataset is shuffled.
-        offsets (`np.ndarray` of int64, *optional*): For a column of lists: stored row i has values offsets[i] to
-            offsets[i + 1].
-        size (`int`, *optional*, defaults to 65,536): Values a chunk, roughly for lists.
-        rows_only (`bool`): Whether `size` counts rows even where rows are lists.
+        num_rows (`int`): Number of rows.
+        offsets (`np.ndarray` of int64, *optional*): For a column of lists, as in [`~glc_hf.labels.reading.Column`].
+        size (`int`, *optional*, defaults to 65,536): Values per chunk; approximate for lists.
+        rows_only (`bool`): Whether `size` counts rows even if rows are lists.
     """
     size = size or CHUNK_SIZE
     if offsets is not None and not rows_only:
-        mean_length = (offsets[-1] - offsets[0]) / max(1, len(offsets) - 1)
-        size = max(1, int(size / max(1.0, mean_length)))
-    seen = 0
+        size = max(1, int(size / max(1.0, offsets[-1] / max(1, num_rows))))
     for start in range(0, num_rows, size):
         stop = min(start + size, num_rows)
         if offsets is None:
-            yield Chunk(start, stop, slice(start, stop) if rows is None else rows[start:stop], slice(start, stop))
-            continue
-        if rows is None:
-            places: slice | np.ndarray = slice(int(offsets[start]), int(offsets[stop]))
-            lengths = np.diff(offsets[start : stop + 1])
+            yield Chunk(start, stop, slice(start, stop))
         else:
-            places, lengths = places_of(offsets, rows[start:stop])
-        count = int(lengths.sum())
-        yield Chunk(start, stop, places, slice(seen, seen + count), lengths)
-        seen += count
+            span = slice(int(offsets[start]), int(offsets[stop]))
+            yield Chunk(start, stop, span, np.diff(offsets[start : stop + 1]))
 
 
-def _starts(lengths: np.ndarray) -> np.ndarray:
-    return np.cumsum(lengths) - lengths
+def check_unique(values: np.ndarray, column: str) -> None:
+    """Raise if two rows have the same index."""
+    ordered = np.sort(values)
+    if (ordered[1:] != ordered[:-1]).all():
+        return
+    order = np.argsort(values, kind="stable")
+    second = int(order[1:][values[order][1:] == values[order][:-1]].min())
+    first = int(np.argmax(values == values[second]))
+    raise ValueError(
+        f"index_column {column!r} must be unique, but rows {first} and {second} both have {values[second]}: their "
+        "noise would be the same."
+    )

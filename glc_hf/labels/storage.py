@@ -1,17 +1,16 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-New columns put into a `Dataset` through its Arrow table.
+Columns of a `Dataset` read from, and put into, its Arrow table.
 
-`Dataset.map` would write all columns anew and `Dataset.add_column` would flatten a shuffled dataset. Here the other
-columns stay where they are (memory-mapped files included), and so do the order, the format and the split.
+`Dataset.map` would rewrite all columns and `Dataset.add_column` would flatten a shuffled dataset. Here the other
+columns stay where they are (memory-mapped files included), and the order, the format and the split are kept.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,24 +20,59 @@ import pyarrow.compute as pc
 
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, Features
     from datasets.table import Table
 
 
-# ---------------------------------------------------------------------- columns as they are stored
+logger = logging.getLogger(__name__)
+# Values per chunk of a list column.
+_MAX_VALUES = 2**30
+
+
+# ---------------------------------------------------------------------- reading
 def stored_rows(dataset: Dataset) -> np.ndarray | None:
-    """The stored row of each row that the user sees, int64; `None` where they are the same."""
+    """Return the stored row of each row that the user sees, int64; `None` if they are the same."""
     if dataset._indices is None:
         return None
     rows = dataset._indices.column(0).to_numpy()
     return rows.view(np.int64) if rows.dtype == np.uint64 else rows.astype(np.int64)
 
 
-logger = logging.getLogger(__name__)
+def column_in_order(dataset: Dataset, name: str) -> pa.ChunkedArray:
+    """Return a column in the order that the user sees."""
+    column, rows = dataset._data.column(name), stored_rows(dataset)
+    return column if rows is None else column.take(pa.array(rows))
 
 
+def is_list_type(arrow_type: pa.DataType) -> bool:
+    """Whether rows of this Arrow type are lists of any of Arrow's kinds."""
+    types = pa.types
+    return types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
+
+
+def value_type(column: pa.ChunkedArray) -> pa.DataType:
+    """Return the Arrow type of a column's values, or of the values in its lists."""
+    return column.type.value_type if is_list_type(column.type) else column.type
+
+
+def typed_if_empty(column: pa.ChunkedArray, type_if_empty: pa.DataType) -> pa.ChunkedArray:
+    """Give a type to a column of nulls or of empty lists, which Arrow types as null."""
+    if not pa.types.is_null(value_type(column)):
+        return column
+    return column.cast(pa.list_(type_if_empty) if is_list_type(column.type) else type_if_empty)
+
+
+def flat_values(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray | None]:
+    """Return the values of all rows one after the other, and for lists the offsets of each row (int64)."""
+    if not is_list_type(column.type):
+        return column, None
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    return pc.list_flatten(column), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+# ---------------------------------------------------------------------- writing
 def with_distinct_rows(dataset: Dataset) -> Dataset:
-    """The same dataset, flattened if a stored row is seen twice: the two can then differ."""
+    """Flatten the dataset if a stored row is selected twice, so that the two can differ."""
     rows = stored_rows(dataset)
     if rows is None:
         return dataset
@@ -47,16 +81,15 @@ def with_distinct_rows(dataset: Dataset) -> Dataset:
     if np.count_nonzero(seen) == len(rows):
         return dataset
     logger.info(
-        "Some rows are selected more than once and get labels of their own, so the dataset is written anew "
+        "Some rows are selected more than once and get separate values, so the dataset is rewritten "
         "(`flatten_indices`)."
     )
     # Without its format, or a transform set with `with_transform` would be written into the new file.
-    flat = dataset.with_format(None).flatten_indices()
-    return with_format_of(dataset, flat)
+    return with_format_of(dataset, dataset.with_format(None).flatten_indices())
 
 
-def block_boundaries(dataset: Dataset) -> list[int]:
-    """The stored rows at which a block of the dataset's table begins (one block a file, mostly)."""
+def _block_boundaries(dataset: Dataset) -> list[int]:
+    """Return the stored rows at which a block of the dataset's table begins (usually one block per file)."""
     from datasets.table import ConcatenationTable
 
     if not isinstance(dataset._data, ConcatenationTable):
@@ -66,48 +99,46 @@ def block_boundaries(dataset: Dataset) -> list[int]:
 
 def with_columns(
     dataset: Dataset,
-    columns: dict[str, tuple[pa.ChunkedArray, Any]],
+    columns: dict[str, pa.ChunkedArray],
+    features: Features,
     copies: dict[str, str],
     transform: str,
     arguments: dict[str, Any],
 ) -> Dataset:
     """
-    The dataset with columns replaced (where the name is there) or appended.
+    Return the dataset with columns replaced (if the name exists) or appended.
 
     Args:
-        dataset (`datasets.Dataset`): Left as it is.
-        columns (`dict`): Arrow data in stored order, with chunks at least at [`block_boundaries`], and its feature.
-        copies (`dict`): New names for columns that are kept as they are, without a copy of their data.
-        transform (`str`), arguments (`dict`): What made them. With the data itself they make the fingerprint, on which
-            the caches of later `map` calls depend.
+        dataset (`datasets.Dataset`): Not changed.
+        columns (`dict`): Columns made by [`stored_column`].
+        features (`datasets.Features`): Features of the result.
+        copies (`dict`): New names for existing columns, which are referenced without a copy of their data.
+        transform (`str`), arguments (`dict`): Name and arguments of the transform. Together with a digest of the data
+            they determine the fingerprint, which the caches of later `map` calls depend on.
     """
     from datasets import Dataset, Features
     from datasets.arrow_dataset import update_metadata_with_features
-    from datasets.fingerprint import update_fingerprint
+    from datasets.fingerprint import Hasher, update_fingerprint
     from datasets.table import ConcatenationTable, InMemoryTable
 
     data = dataset._data
     parts: list[Table] = []
     kept: list[str] = []
-    for name in data.column_names:
-        if name not in columns:
+    for name in [*data.column_names, None]:
+        if name is not None and name not in columns:
             kept.append(name)
             continue
-        parts += [_part(data, kept)] if kept else []
-        parts.append(InMemoryTable(pa.table({name: columns[name][0]})))
+        parts += [_select(data, kept)] if kept else []
+        parts += [InMemoryTable(pa.table({name: columns[name]}))] if name is not None else []
         kept = []
-    parts += [_part(data, kept)] if kept else []
-    parts += [_part(data, [old]).rename_columns([new]) for new, old in copies.items()]
+    parts += [_select(data, [old]).rename_columns([new]) for new, old in copies.items()]
     added = [name for name in columns if name not in data.column_names]
-    parts += [InMemoryTable(pa.table({name: columns[name][0]})) for name in added]
+    parts += [InMemoryTable(pa.table({name: columns[name]})) for name in added]
     table = ConcatenationTable.from_tables(parts, axis=1)
 
-    features = Features(dataset.features)
-    features.update({name: feature for name, (_, feature) in columns.items()})
-    features.update({new: dataset.features[old] for new, old in copies.items()})
     features = Features({name: features[name] for name in table.column_names})
-    digest = _digest(columns[name][0] for name in sorted(columns))
-    fingerprint = update_fingerprint(dataset._fingerprint, transform, {**arguments, "digest": digest})
+    chunks = [chunk for name in sorted(columns) for chunk in columns[name].chunks]
+    digest = Hasher.hash_bytes([part for chunk in chunks for part in _content(chunk)])
     info = dataset.info.copy()
     info.features = features
     result = Dataset(
@@ -115,13 +146,13 @@ def with_columns(
         info=info,
         split=dataset.split,
         indices_table=dataset._indices,
-        fingerprint=fingerprint,
+        fingerprint=update_fingerprint(dataset._fingerprint, transform, {**arguments, "digest": digest}),
     )
     return with_format_of(dataset, result)
 
 
-def _part(data: Table, names: list[str]) -> Table:
-    """Some columns of a table, block by block, each of which has all of them."""
+def _select(data: Table, names: list[str]) -> Table:
+    """Select columns of a table so that each block has all of them."""
     from datasets.table import ConcatenationTable, InMemoryTable
 
     part = data.select(names)
@@ -129,7 +160,7 @@ def _part(data: Table, names: list[str]) -> Table:
         return part
     blocks = []
     for (offset, length), row in zip(data._slices, part.blocks, strict=True):
-        # A block without columns forgets its number of rows when it is pickled.
+        # A block without columns loses its number of rows when it is pickled.
         row = [block for block in row if block.num_columns]
         if {name for block in row for name in block.column_names} != set(names):
             row = [InMemoryTable(part.table.slice(offset, length))]  # a block lacks a column, which counts as null
@@ -138,7 +169,7 @@ def _part(data: Table, names: list[str]) -> Table:
 
 
 def with_format_of(source: Dataset, dataset: Dataset) -> Dataset:
-    """Transmits the format as `datasets` does: columns that were left out stay out, new ones come in."""
+    """Apply the format of `source` as `datasets` does: columns left out stay out, new ones are included."""
     columns = source._format_columns
     if columns is not None:
         hidden = set(source.column_names) - set(columns)
@@ -150,139 +181,80 @@ def with_format_of(source: Dataset, dataset: Dataset) -> Dataset:
     return dataset
 
 
-def _digest(columns: Iterable[pa.ChunkedArray]) -> str:
-    from datasets.fingerprint import Hasher
-
-    return Hasher.hash_bytes([part for column in columns for chunk in column.chunks for part in _content(chunk)])
-
-
 def _content(array: pa.Array) -> Iterator[np.ndarray]:
-    """The values, not Arrow's buffers: what lies beyond their ends and under nulls is arbitrary."""
+    """Yield the values, not Arrow's buffers: bytes beyond their ends and under nulls are arbitrary."""
     if array.null_count:
         yield array.is_null().to_numpy(zero_copy_only=False)
         array = array.drop_null()
     if is_list_type(array.type):
         yield pc.list_value_length(array).to_numpy()
-        array = array.flatten()
-        yield from _content(array)
+        yield from _content(array.flatten())
     else:
         yield np.ascontiguousarray(array.to_numpy(zero_copy_only=False))
 
 
-def is_list_type(arrow_type: pa.DataType) -> bool:
-    """Whether rows of this Arrow type are lists, of whichever of Arrow's kinds."""
-    types = pa.types
-    return types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
-
-
-@dataclass
-class StoredColumn:
+def stored_column(
+    dataset: Dataset, values: np.ndarray, offsets: np.ndarray | None, arrow_type: pa.DataType
+) -> pa.ChunkedArray:
     """
-    A column as flat numpy arrays.
+    Return a column in stored order, for [`with_columns`].
 
-    Rows outside a selection may hold anything, nulls included: nothing is checked here, and `to_arrow` gives all that
-    was there back.
-
-    Attributes:
-        values: All values one after the other, a copy to write to. Nulls stand as zero.
-        missing: Which values are null; `None` if none is.
-        offsets: For lists: row i has values offsets[i] to offsets[i + 1], int64.
-        missing_rows: Which rows are null instead of a list; `None` if none is.
-        arrow_type: The column's Arrow type.
-        chunk_rows: The rows of each Arrow chunk.
+    Args:
+        dataset (`datasets.Dataset`): The dataset that gets the column.
+        values, offsets (`np.ndarray`): The column in the order that the user sees, as in
+            [`~glc_hf.labels.reading.Column`]. Stored rows outside the selection become zero or empty lists.
+        arrow_type (`pa.DataType`): Type of the column.
     """
-
-    values: np.ndarray
-    missing: np.ndarray | None
-    offsets: np.ndarray | None
-    missing_rows: np.ndarray | None
-    arrow_type: pa.DataType
-    chunk_rows: list[int]
-
-    @classmethod
-    def from_arrow(cls, column: pa.ChunkedArray) -> StoredColumn:
-        """Reads integers or booleans (see `is_list_type`); the caller has looked at the type."""
-        rows_of = [len(chunk) for chunk in column.chunks]
-        if not is_list_type(column.type):
-            values, missing = _to_numpy(column.chunks, column.type)
-            return cls(values, missing, None, None, column.type, rows_of)
-        parts = [_list_parts(chunk) for chunk in column.chunks]
-        values, missing = _to_numpy([part for part, _ in parts], column.type.value_type)
-        lengths = [lengths for _, lengths in parts]
-        offsets = np.zeros(sum(rows_of) + 1, dtype=np.int64)
-        np.cumsum(np.concatenate(lengths) if lengths else [], out=offsets[1:])
-        return cls(values, missing, offsets, _nulls(column.chunks), column.type, rows_of)
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows are stored, selected or not."""
-        return len(self.values) if self.offsets is None else len(self.offsets) - 1
-
-    def to_arrow(self, boundaries: Sequence[int], values: np.ndarray | None = None) -> pa.ChunkedArray:
-        """
-        The column with its values as they are now, or with `values` (of any type) in their place, without a copy.
-
-        Args:
-            boundaries (`Sequence[int]`): The rows at which a new chunk begins, at least. A chunk is a buffer of its
-                own, and pickling a slice of one would write the whole buffer.
-            values (`np.ndarray`, *optional*): As many values, none of them null.
-        """
-        missing = self.missing if values is None else None
-        values = self.values if values is None else values
-        value_type = self.arrow_type.value_type if self.offsets is not None else self.arrow_type
-        if values.dtype == np.bool_:
-            value_type = pa.bool_()
-        if self.offsets is None:
-            edges = sorted({0, self.num_rows, *boundaries})
-            arrays = [_from_numpy(values, missing, slice(*edge), value_type) for edge in pairwise(edges)]
-            return pa.chunked_array(arrays, type=value_type)
-        # Lists keep their chunks: 32-bit offsets could not count the tokens of all of them at once.
-        edges = sorted({*np.cumsum([0, *self.chunk_rows]).tolist(), *boundaries})
-        list_type = _same_kind_of_list(self.arrow_type, value_type)
-        arrays = [self._lists(slice(*edge), values, missing, list_type) for edge in pairwise(edges)]
-        return pa.chunked_array(arrays, type=list_type)
-
-    def _lists(self, rows: slice, values: np.ndarray, missing: np.ndarray | None, list_type: pa.DataType) -> pa.Array:
-        offsets = self.offsets[rows.start : rows.stop + 1]
-        flat = _from_numpy(values, missing, slice(int(offsets[0]), int(offsets[-1])), list_type.value_type)
-        mask = pa.array(self.missing_rows[rows]) if self.missing_rows is not None else None
-        if pa.types.is_fixed_size_list(list_type):
-            return pa.FixedSizeListArray.from_arrays(flat, type=list_type, mask=mask)
-        array, width = (pa.LargeListArray, np.int64) if pa.types.is_large_list(list_type) else (pa.ListArray, np.int32)
-        return array.from_arrays(pa.array((offsets - offsets[0]).astype(width)), flat, type=list_type, mask=mask)
+    rows, num_rows, boundaries = stored_rows(dataset), dataset._data.num_rows, _block_boundaries(dataset)
+    if rows is None:
+        return to_arrow(values, offsets, arrow_type, boundaries)
+    positions = rows
+    if offsets is not None:
+        lengths = np.diff(offsets)
+        size = arrow_type.list_size if pa.types.is_fixed_size_list(arrow_type) else 0
+        stored_lengths = np.full(num_rows, size)
+        stored_lengths[rows] = lengths
+        stored_offsets = np.concatenate([[0], np.cumsum(stored_lengths)])
+        positions = np.arange(len(values)) + np.repeat(stored_offsets[rows] - offsets[:-1], lengths)
+        offsets, num_rows = stored_offsets, int(stored_offsets[-1])
+    stored = np.zeros(num_rows, dtype=values.dtype)
+    stored[positions] = values
+    return to_arrow(stored, offsets, arrow_type, boundaries)
 
 
-def _same_kind_of_list(list_type: pa.DataType, value_type: pa.DataType) -> pa.DataType:
+def to_arrow(
+    values: np.ndarray, offsets: np.ndarray | None, arrow_type: pa.DataType, boundaries: Sequence[int] = ()
+) -> pa.ChunkedArray:
+    """
+    Convert a column to Arrow.
+
+    Each chunk has its own buffer, because pickling a slice of a buffer would write the whole buffer.
+
+    Args:
+        values, offsets (`np.ndarray`): As in [`~glc_hf.labels.reading.Column`].
+        arrow_type (`pa.DataType`): Type of the column.
+        boundaries (`Sequence[int]`): Rows at which a new chunk begins.
+    """
+    if offsets is None:
+        edges = sorted({0, len(values), *boundaries})
+        return pa.chunked_array([pa.array(values[i:j], type=arrow_type) for i, j in pairwise(edges)], type=arrow_type)
+    # The 32-bit offsets of a chunk can't count more values than this.
+    full = np.searchsorted(offsets, np.arange(_MAX_VALUES, len(values), _MAX_VALUES), side="right") - 1
+    arrays = []
+    for start, stop in pairwise(sorted({0, len(offsets) - 1, *boundaries, *full.tolist()})):
+        own = offsets[start : stop + 1]
+        flat = pa.array(values[own[0] : own[-1]], type=arrow_type.value_type)
+        if pa.types.is_fixed_size_list(arrow_type):
+            arrays.append(pa.FixedSizeListArray.from_arrays(flat, type=arrow_type))
+            continue
+        large = pa.types.is_large_list(arrow_type)
+        own = pa.array((own - own[0]).astype(np.int64 if large else np.int32))
+        arrays.append((pa.LargeListArray if large else pa.ListArray).from_arrays(own, flat, type=arrow_type))
+    return pa.chunked_array(arrays, type=arrow_type)
+
+
+def same_kind_of_list(list_type: pa.DataType, kind: pa.DataType) -> pa.DataType:
+    """Return the Arrow type of lists of `kind` that are stored as `list_type` is."""
     if pa.types.is_fixed_size_list(list_type):
-        return pa.list_(value_type, list_type.list_size)
-    return pa.large_list(value_type) if pa.types.is_large_list(list_type) else pa.list_(value_type)
-
-
-def _list_parts(chunk: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The values of a chunk's rows, and how many each row has."""
-    if pa.types.is_fixed_size_list(chunk.type):
-        size = chunk.type.list_size
-        return chunk.values.slice(chunk.offset * size, len(chunk) * size), np.full(len(chunk), size)
-    offsets = chunk.offsets.to_numpy()
-    return chunk.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])), np.diff(offsets)
-
-
-def _nulls(arrays: list[pa.Array]) -> np.ndarray | None:
-    if not any(array.null_count for array in arrays):
-        return None
-    return np.concatenate([array.is_null().to_numpy(zero_copy_only=False) for array in arrays])
-
-
-def _to_numpy(arrays: list[pa.Array], arrow_type: pa.DataType) -> tuple[np.ndarray, np.ndarray | None]:
-    values = np.empty(sum(len(array) for array in arrays), dtype=arrow_type.to_pandas_dtype())
-    start = 0
-    for array in arrays:
-        filled = array.fill_null(pa.scalar(0, pa.int8()).cast(arrow_type)) if array.null_count else array
-        values[start : start + len(array)] = filled.to_numpy(zero_copy_only=False)
-        start += len(array)
-    return values, _nulls(arrays)
-
-
-def _from_numpy(values: np.ndarray, missing: np.ndarray | None, places: slice, arrow_type: pa.DataType) -> pa.Array:
-    mask = missing[places] if missing is not None else None
-    return pa.array(values[places], type=arrow_type, mask=mask)
+        return pa.list_(kind, list_type.list_size)
+    return pa.large_list(kind) if pa.types.is_large_list(list_type) else pa.list_(kind)

@@ -1,91 +1,98 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The matrix of the noise that the command line simulates."""
+"""
+Registry of noise families: functions that build a corruption matrix, by the name that the command line and sweeps use.
+
+Imports nothing heavier than numpy: `glc-hf train --help` reads the names.
+"""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import numpy as np
-
-from glc_hf.labels.reading import read_integers
 from glc_hf.matrix import CorruptionMatrix
 
 
-if TYPE_CHECKING:
-    from datasets import Dataset
+NoiseFamily = Callable[[int, float, int, Sequence[Any] | None], CorruptionMatrix]
 
-    from glc_hf.cli.options import NoiseArguments
+# Labels drawn from a weak classifier. They have no matrix, so this is not a registered family.
+WEAK = "weak"
+_RESERVED = ("none", WEAK)
+_FAMILIES: dict[str, NoiseFamily] = {}
 
 
-def noise_matrix_of_options(
-    noise: NoiseArguments, train: Dataset, label_column: str, num_labels: int, names: list[str] | None, seed: int
+def noise_family(name: str) -> Callable[[NoiseFamily], NoiseFamily]:
+    """
+    Register a noise family under a name.
+
+    The decorated function takes `(num_labels, strength, seed, groups)`, of which it may ignore some, and returns a
+    `CorruptionMatrix`.
+
+    Example:
+
+    ```python
+    >>> @noise_family("next_class")
+    ... def next_class(num_labels, strength, seed, groups):
+    ...     probs = (1 - strength) * np.eye(num_labels) + strength * np.roll(np.eye(num_labels), 1, axis=1)
+    ...     return CorruptionMatrix(probs)
+    ```
+    """
+
+    def register(function: NoiseFamily) -> NoiseFamily:
+        if name in _FAMILIES or name in _RESERVED:
+            raise ValueError(f"there is a noise family {name!r} already: choose another name.")
+        _FAMILIES[name] = function
+        return function
+
+    return register
+
+
+def noise_families() -> tuple[str, ...]:
+    """Return the names of the registered families, in order of registration."""
+    return tuple(_FAMILIES)
+
+
+def noise_matrix(
+    family: str,
+    num_labels: int,
+    strength: float,
+    *,
+    seed: int = 0,
+    groups: Sequence[Any] | None = None,
+    label_names: Sequence[str] | None = None,
 ) -> CorruptionMatrix:
     """
-    The matrix that `--noise` names.
+    Build the matrix of a noise family.
 
     Args:
-        noise (`NoiseArguments`): The family or the file, its strength, its groups.
-        train (`Dataset`): The training split with all its columns, for groups given as a column.
-        label_column (`str`): Its labels.
+        family (`str`): One of [`noise_families`].
         num_labels (`int`): K.
-        names (`list[str]`, *optional*): The classes' names.
-        seed (`int`): Of flip noise.
+        strength (`float`): From 0 to 1.
+        seed (`int`, *optional*, defaults to 0): Seed of families that draw at random: the target classes of `flip`.
+        groups (`Sequence`, *optional*): Groups of similar classes for `hierarchical`, as in
+            `CorruptionMatrix.hierarchical`.
+        label_names (`Sequence[str]`, *optional*): Names of the classes.
     """
-    if noise.noise == "uniform":
-        return CorruptionMatrix.uniform(num_labels, noise.noise_strength, names)
-    if noise.noise == "flip":
-        return CorruptionMatrix.flip(num_labels, noise.noise_strength, seed, names)
-    if noise.noise == "hierarchical":
-        groups = _groups(noise.noise_groups, train, label_column, num_labels)
-        return CorruptionMatrix.hierarchical(groups, noise.noise_strength, names)
-    matrix = read_matrix(noise.noise, "--noise")
+    if family not in _FAMILIES:
+        raise ValueError(f"there is no noise family {family!r}; the families are {', '.join(_FAMILIES)}.")
+    matrix = _FAMILIES[family](num_labels, strength, seed, groups)
     if matrix.num_labels != num_labels:
-        raise ValueError(f"--noise {noise.noise} has {matrix.num_labels} classes, the labels have {num_labels}.")
-    return matrix
+        raise ValueError(f"noise {family!r} covers {matrix.num_labels} classes, the labels have {num_labels}.")
+    return matrix.with_names(label_names)
 
 
-def read_matrix(path: str, option: str) -> CorruptionMatrix:
-    """A matrix from a file, a folder or a Hub repository, with the option in the message if it is none."""
-    try:
-        return CorruptionMatrix.from_pretrained(Path(path).expanduser() if Path(path).expanduser().exists() else path)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{option} {path}: {error}") from error
+@noise_family("uniform")
+def _uniform(num_labels: int, strength: float, seed: int, groups: Sequence[Any] | None) -> CorruptionMatrix:
+    return CorruptionMatrix.uniform(num_labels, strength)
 
 
-def _groups(given: str, train: Dataset, label_column: str, num_labels: int) -> list[Any]:
-    if given in train.column_names:
-        return _groups_from_column(given, train, label_column, num_labels)
-    try:
-        groups = json.loads(given)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"--noise-groups is a column ({', '.join(train.column_names)}) or a JSON list such as [[0, 1], [2, 3]]; "
-            f"{given!r} is neither."
-        ) from error
-    if not isinstance(groups, list):
-        raise ValueError(f"--noise-groups must be a list, got {given!r}.")
-    classes = sum(len(group) if isinstance(group, list) else 1 for group in groups)
-    if classes != num_labels:
-        raise ValueError(f"--noise-groups covers {classes} classes, the labels have {num_labels}.")
-    return groups
+@noise_family("flip")
+def _flip(num_labels: int, strength: float, seed: int, groups: Sequence[Any] | None) -> CorruptionMatrix:
+    return CorruptionMatrix.flip(num_labels, strength, seed=seed)
 
 
-def _groups_from_column(column: str, train: Dataset, label_column: str, num_labels: int) -> list[int]:
-    """The group of each class, which must be the same in all its rows; a class without rows is alone in its group."""
-    labels = read_integers(train, label_column).values
-    names = np.asarray(train.select_columns([column]).with_format(None)[:][column])
-    if len(names) != len(labels) or names.ndim != 1:
-        raise ValueError(f"--noise-groups: column {column!r} must give one group a label.")
-    groups = np.unique(names, return_inverse=True)[1]
-    of_class = np.arange(num_labels) + len(labels)  # groups that no row has
-    for label in np.unique(labels[labels >= 0]):
-        found = np.unique(groups[labels == label])
-        if len(found) > 1:
-            raise ValueError(
-                f"--noise-groups: class {label} has rows in {len(found)} groups of column {column!r}; a class belongs "
-                "to one group."
-            )
-        of_class[label] = found[0]
-    return of_class.tolist()
+@noise_family("hierarchical")
+def _hierarchical(num_labels: int, strength: float, seed: int, groups: Sequence[Any] | None) -> CorruptionMatrix:
+    if groups is None:
+        raise ValueError("hierarchical noise needs groups of classes, and there are none: use uniform or flip.")
+    return CorruptionMatrix.hierarchical(groups, strength)

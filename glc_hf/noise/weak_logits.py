@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Where weak labels come from: logits at hand, or a model that is run over the rows."""
+"""Sources of weak labels: given logits, or a model that runs over the rows."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glc_hf.labels.columns import USUAL_LABEL_COLUMNS
+from glc_hf.labels.row_batch import RowBatch
 from glc_hf.labels.row_index import CHUNK_SIZE, Chunk
-from glc_hf.noise.sampling import check_seed, sample_from_logits
+from glc_hf.noise.sampling import Noise, check_seed, sample_from_logits
 
 
 if TYPE_CHECKING:
     import torch
 
 
-# Numbers of one chunk's logits, in float64: 32 MB.
+# Logits per chunk: 32 MB in float64.
 _MAX_NUMBERS = 2**22
-# Never given to the model, which would compute a loss from them.
-_LABEL_ARGUMENTS = {"labels", "label", "label_ids"}
 
 
-class _LogitsNoise:
-    """Draws from softmax(logits / temperature); where the logits come from is for subclasses to say."""
+class _LogitsNoise(Noise):
+    """Draws from softmax(logits / temperature); subclasses provide the logits in `prepare`."""
 
-    num_labels: int | None = None
     source = "the weak classifier"
 
     def __init__(self, temperature: float, seed: int) -> None:
@@ -37,40 +36,26 @@ class _LogitsNoise:
         self._temperature = float(temperature)
         self._seed = check_seed(seed)
 
-    def begin(self, num_rows: int, num_values: int, in_lists: bool) -> None:
-        """See [`~glc_hf.noise.sampling.Noise`]."""
-
     def draw(
         self,
-        prepared: np.ndarray,
+        logits: np.ndarray,
         labels: np.ndarray,
         index: np.ndarray,
         position: np.ndarray | None,
-        wanted: np.ndarray,
+        used: np.ndarray,
         name: Callable[[int], str],
     ) -> np.ndarray:
-        """See [`~glc_hf.noise.sampling.Noise`]."""
-        logits = prepared
-        bad = wanted & ~((logits < np.inf).all(axis=1) & (logits > -np.inf).any(axis=1))
+        bad = used & ~((logits < np.inf).all(axis=1) & (logits > -np.inf).any(axis=1))
         if bad.any():
             first = int(np.argmax(bad))
             values = np.array2string(logits[first], threshold=8, edgeitems=3, precision=4)
-            raise ValueError(f"the logits of {name(first)} are no scores: {values} (NaN, infinite, or all -inf).")
-        usable = np.where(wanted[:, None], logits, 0.0)
+            raise ValueError(f"the logits of {name(first)} are not usable: {values} (NaN, infinite, or all -inf).")
+        usable = np.where(used[:, None], logits, 0.0)
         return sample_from_logits(usable, self._temperature, self._seed, index, position)
 
 
 class GivenLogits(_LogitsNoise):
-    """
-    Weak labels from logits at hand.
-
-    Args:
-        logits: `(rows, K)`; for lists of labels `(all tokens, K)`, or a sequence with a `(tokens, K)` array for each
-            row. numpy, torch or lists.
-        temperature (`float`), seed (`int`): As in `weak_labels`.
-    """
-
-    rows_only = False
+    """Weak labels from given logits (numpy, torch or lists); arguments as in `weak_labels`."""
 
     def __init__(self, logits: Any, temperature: float, seed: int) -> None:
         super().__init__(temperature, seed)
@@ -81,18 +66,16 @@ class GivenLogits(_LogitsNoise):
         self.chunk_size = max(1, min(CHUNK_SIZE, _MAX_NUMBERS // self.num_labels))
 
     def begin(self, num_rows: int, num_values: int, in_lists: bool) -> None:
-        """See [`~glc_hf.noise.sampling.Noise`]."""
         if isinstance(self._given, np.ndarray):
             expected, what = num_values, "tokens" if in_lists else "rows"
         else:
             expected, what = num_rows, "rows"
             if not in_lists:
-                raise ValueError("logits= has one array for each row, but a row has one label: give (rows, K) logits.")
+                raise ValueError("logits= has one array per row, but each row has one label: give (rows, K) logits.")
         if len(self._given) != expected:
             raise ValueError(f"logits= is for {len(self._given)} {what}, the dataset has {expected} {what}.")
 
-    def prepare(self, chunk: Chunk, examples: Callable[[slice], list[dict[str, Any]]]) -> np.ndarray:
-        """See [`~glc_hf.noise.sampling.Noise`]."""
+    def prepare(self, chunk: Chunk, batch: RowBatch) -> np.ndarray:
         if isinstance(self._given, np.ndarray):
             return self._given[chunk.span]
         rows = self._given[chunk.start : chunk.stop]
@@ -110,12 +93,8 @@ class ModelLogits(_LogitsNoise):
     Weak labels from a model, run batch by batch on its own device, in evaluation mode and without gradients.
 
     Args:
-        model (`torch.nn.Module`): Its output has `logits`: (rows, K), or (rows, tokens, K) for lists of labels.
-        data_collator (`Callable`, *optional*): Makes a batch of a list of examples;
-            `transformers.default_data_collator` by default.
-        batch_size (`int`): Rows a batch.
         hidden (`Sequence[str]`): Columns that are never inputs: labels, flags, indices.
-        temperature (`float`), seed (`int`): As in `weak_labels`.
+        model, data_collator, batch_size, temperature, seed: As in `weak_labels`.
     """
 
     rows_only = True
@@ -137,7 +116,8 @@ class ModelLogits(_LogitsNoise):
         self.chunk_size = batch_size
         self._model = model
         self._collator = data_collator
-        self._hidden = set(hidden) | _LABEL_ARGUMENTS
+        # Given labels, the model would compute a loss.
+        self._hidden = {*hidden, *USUAL_LABEL_COLUMNS}
         parameters = inspect.signature(model.forward).parameters.values()
         self._accepted = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         self._accepts_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -150,20 +130,17 @@ class ModelLogits(_LogitsNoise):
         self.__dict__.update(state, _lock=threading.Lock())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ModelLogits:
-        return self  # `concatenate_datasets` copies streams deeply; the model's weights need no copy
+        return self  # `concatenate_datasets` deep-copies streams; the model's weights need no copy
 
-    def columns(self, names: Sequence[str]) -> list[str]:
-        """Which columns to read: those that forward takes, or all possible ones if the collator makes its inputs."""
-        possible = [name for name in names if name not in self._hidden]
-        return [name for name in possible if name in self._accepted] or possible
-
-    def prepare(self, chunk: Chunk, examples: Callable[[slice], list[dict[str, Any]]]) -> np.ndarray:
-        """See [`~glc_hf.noise.sampling.Noise`]."""
-        logits, mask = self._forward(examples(slice(chunk.start, chunk.stop)))
+    def prepare(self, chunk: Chunk, batch: RowBatch) -> np.ndarray:
+        possible = [name for name in batch.names if name not in self._hidden]
+        # Columns that `forward` takes, or all if the collator creates the inputs.
+        names = [name for name in possible if name in self._accepted] or possible
+        logits, mask = self._forward(batch.examples(slice(chunk.start, chunk.stop), names))
         expected = 2 if chunk.lengths is None else 3
         if logits.ndim != expected or len(logits) != chunk.stop - chunk.start:
-            wanted = "(rows, classes)" if expected == 2 else "(rows, tokens, classes)"
-            raise ValueError(f"the model's logits have shape {logits.shape}; these labels need {wanted}.")
+            shape = "(rows, classes)" if expected == 2 else "(rows, tokens, classes)"
+            raise ValueError(f"the model's logits have shape {logits.shape}; these labels need {shape}.")
         self.num_labels = _check_head(logits.shape[-1], "the model")
         return logits if chunk.lengths is None else _unpadded(logits, mask, chunk)
 
@@ -179,20 +156,20 @@ class ModelLogits(_LogitsNoise):
             for name, value in batch.items()
             if name not in self._hidden and (name in self._accepted or self._accepts_any)
         }
-        # One thread at a time: another would put the model back into training mode under way.
+        # One thread at a time: another would set the model back to training mode meanwhile.
         with self._lock, _evaluating(self._model), torch.no_grad():
             output = self._model(**inputs)
         logits = getattr(output, "logits", None)
         if logits is None and isinstance(output, dict):
             logits = output.get("logits")
         if logits is None:
-            raise ValueError(f"{type(self._model).__name__} gives {type(output).__name__}, which has no `logits`.")
+            raise ValueError(f"{type(self._model).__name__} returns {type(output).__name__}, which has no `logits`.")
         mask = batch.get("attention_mask")
         return logits.float().cpu().numpy(), None if mask is None else np.asarray(mask).astype(bool)
 
 
 def _unpadded(logits: np.ndarray, mask: np.ndarray | None, chunk: Chunk) -> np.ndarray:
-    """The logits of each row's own tokens, whichever side the padding is on."""
+    """Return the logits of each row's tokens without padding on either side."""
     parts = []
     for row, length in enumerate(chunk.lengths):
         tokens = np.arange(logits.shape[1])
@@ -200,7 +177,7 @@ def _unpadded(logits: np.ndarray, mask: np.ndarray | None, chunk: Chunk) -> np.n
             tokens = np.flatnonzero(mask[row])
         if len(tokens) < length:
             raise ValueError(
-                f"row {chunk.start + row} has {length} labels, but the model gives logits for {len(tokens)} tokens."
+                f"row {chunk.start + row} has {length} labels, but the model returns logits for {len(tokens)} tokens."
             )
         parts.append(logits[row, tokens[:length]])
     return np.concatenate(parts) if parts else np.empty((0, logits.shape[-1]))
@@ -208,9 +185,7 @@ def _unpadded(logits: np.ndarray, mask: np.ndarray | None, chunk: Chunk) -> np.n
 
 def _check_head(num_labels: int, source: str) -> int:
     if num_labels < 2:
-        raise ValueError(
-            f"{source} has {num_labels} logit for each label; weak labels need one for each of K ≥ 2 classes."
-        )
+        raise ValueError(f"{source} has {num_labels} logit per label; weak labels need one for each of K ≥ 2 classes.")
     return int(num_labels)
 
 
@@ -233,7 +208,7 @@ def _array(row: Any) -> np.ndarray:
 
 @contextmanager
 def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards each module's own mode again: parts may have been frozen by the user."""
+    """Switch to evaluation mode and then restore each module's mode: the user may have frozen some modules."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

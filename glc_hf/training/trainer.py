@@ -99,16 +99,9 @@ class GLCTrainer(HubMixin, StageTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         method_class = get_method(args.method)
-        held_out = None
-        if args.trusted_eval_fraction and train_dataset is not None and not isinstance(train_dataset, dict):
-            held_out = held_out_trusted_rows(
-                train_dataset,
-                args.trusted_eval_fraction,
-                label_column=args.label_column,
-                trusted_column=args.trusted_column,
-                seed=args.seed,
-            )
-        eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out)
+        columns = {"label_column": args.label_column, "trusted_column": args.trusted_column}
+        held_out = held_out_trusted_rows(train_dataset, args.trusted_eval_fraction, seed=args.seed, **columns)
+        eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out, **columns)
         super().__init__(
             model=model,
             args=args,

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Rows loaded from files: which are trusted, which are held out, which are made noisy, and what is refused."""
+"""Rows loaded from files: trusted, held-out and noisy rows, and errors for bad data."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .conftest import text_rows, write_csv
 
 
 def load(path: Path | str, *words: Any) -> Rows:
-    """The rows of a run on these data; the model is named but not loaded here."""
+    """Load the rows of a run; the model is named but not loaded."""
     return load_rows(parse(["--dataset", str(path), "--model", "some/model", *map(str, words)]))
 
 
 def flagged(number: int, every: int) -> list[dict[str, Any]]:
-    """Rows with a flag, true for one row in so many."""
-    return [{**row, "trusted": place % every == 0} for place, row in enumerate(text_rows(number))]
+    """Rows with a flag, true for one row in `every`."""
+    return [{**row, "trusted": position % every == 0} for position, row in enumerate(text_rows(number))]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def clean(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "clean.csv", text_rows(120))
 
 
-def test_simulated_noise_spares_trusted_and_held_out_rows(clean: Path) -> None:
+def test_simulated_noise_does_not_change_trusted_and_held_out_rows(clean: Path) -> None:
     rows = load(clean, "--noise", "flip", "--noise-strength", "1", "--trusted-fraction", "0.25")
     assert (len(rows.train), len(rows.evaluation)) == (108, 12)
     trusted, labels, was = (np.array(rows.train[name][:]) for name in ("trusted", "label", "clean_label"))
@@ -42,19 +42,19 @@ def test_simulated_noise_spares_trusted_and_held_out_rows(clean: Path) -> None:
     assert (labels[trusted] == was[trusted]).all()
     assert (labels[~trusted] != was[~trusted]).all()
     assert count_changed_labels(rows) == 81
-    told = {row["text"]: row["label"] for row in text_rows(120)}
+    clean_labels = {row["text"]: row["label"] for row in text_rows(120)}
     names = rows.label_names
-    assert all(told[row["text"]] == names[row["label"]] for row in rows.evaluation)
+    assert all(clean_labels[row["text"]] == names[row["label"]] for row in rows.evaluation)
 
 
-def test_the_seed_decides_what_is_drawn_about_the_rows(clean: Path) -> None:
+def test_the_seed_determines_the_drawn_rows(clean: Path) -> None:
     words = ("--noise", "uniform", "--trusted-count", "10")
     drawn = [load(clean, *words, "--seed", seed).train.to_dict() for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1]
     assert drawn[0]["trusted"] != drawn[2]["trusted"]
 
 
-def test_without_an_evaluation_split_real_noise_is_judged_by_held_out_trusted_rows(
+def test_trusted_rows_are_held_out_if_there_is_no_evaluation_split(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write_csv(tmp_path / "real.csv", flagged(100, every=4))
@@ -67,7 +67,7 @@ def test_without_an_evaluation_split_real_noise_is_judged_by_held_out_trusted_ro
     assert "5 of 25 trusted rows are held out" in caplog.text
 
 
-def test_too_few_trusted_rows_are_all_trained_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_trusted_rows_are_all_used_for_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = load(write_csv(tmp_path / "real.csv", flagged(12, every=4)))
     assert rows.evaluation is None
     assert sum(rows.train["trusted"]) == 3
@@ -81,19 +81,19 @@ def test_flags_in_csv_files_may_be_words_or_numbers(tmp_path: Path, flags: tuple
     assert sum(loaded.train["trusted"]) + len(loaded.evaluation) == 10
 
 
-def test_a_second_file_holds_the_trusted_rows(tmp_path: Path) -> None:
+def test_trusted_rows_may_come_from_a_second_file(tmp_path: Path) -> None:
     noisy = write_csv(tmp_path / "noisy.csv", text_rows(30, classes=("animal", "food")))
     good = tmp_path / "good.parquet"
     Dataset.from_list(text_rows(12)).to_parquet(good)
     rows = load(noisy, "--trusted-dataset", good)
     assert rows.label_names == ["animal", "food", "tool"]  # the noisy file has no tool
     assert (len(rows.train), sum(rows.train["trusted"]), len(rows.evaluation)) == (40, 10, 2)
-    told = {row["text"]: row["label"] for row in text_rows(30)}
-    assert all(told[row["text"]] == rows.label_names[row["label"]] for row in rows.train if row["text"] in told)
+    labels = {row["text"]: row["label"] for row in text_rows(30)}
+    assert all(labels[row["text"]] == rows.label_names[row["label"]] for row in rows.train if row["text"] in labels)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "json", "jsonl", "parquet"])
-def test_one_file_of_any_kind_is_read(tmp_path: Path, suffix: str) -> None:
+def test_each_file_format_is_read(tmp_path: Path, suffix: str) -> None:
     data, path = Dataset.from_list(flagged(20, every=2)), tmp_path / f"data.{suffix}"
     if suffix == "parquet":
         data.to_parquet(path)
@@ -108,14 +108,14 @@ def test_one_file_of_any_kind_is_read(tmp_path: Path, suffix: str) -> None:
     assert rows.label_names == ["animal", "food", "tool"]
 
 
-def test_a_folder_gives_its_own_evaluation_split(tmp_path: Path) -> None:
+def test_the_test_split_of_a_folder_is_the_evaluation_split(tmp_path: Path) -> None:
     write_csv(tmp_path / "train.csv", text_rows(30))
     write_csv(tmp_path / "test.csv", text_rows(9, seed=1))
     rows = load(tmp_path, "--noise", "uniform")
     assert (len(rows.train), len(rows.evaluation)) == (30, 9)
 
 
-def test_a_test_split_without_labels_is_passed_over(tmp_path: Path) -> None:
+def test_a_test_split_without_labels_is_skipped(tmp_path: Path) -> None:
     train, hidden = Dataset.from_list(text_rows(30)), Dataset.from_list(text_rows(9))
     train = train.class_encode_column("label")
     hidden = hidden.remove_columns("label").add_column("label", [-1] * 9, feature=train.features["label"])
@@ -124,7 +124,7 @@ def test_a_test_split_without_labels_is_passed_over(tmp_path: Path) -> None:
     assert len(load(tmp_path, "--noise", "uniform").evaluation) == 6
 
 
-def test_fewer_rows_are_drawn_over_the_whole_split(tmp_path: Path) -> None:
+def test_max_train_samples_are_drawn_from_the_whole_split(tmp_path: Path) -> None:
     ordered = sorted(text_rows(90), key=lambda row: row["label"])
     rows = load(write_csv(tmp_path / "a.csv", ordered), "--noise", "uniform", "--max-train-samples", "30")
     assert len(rows.train) + len(rows.evaluation) == 30
@@ -148,8 +148,8 @@ def test_noise_may_come_from_a_file(clean: Path, tmp_path: Path) -> None:
     assert set(labels[~trusted & (was == 0)]) == {1}
 
 
-def test_noise_goes_by_the_index_column(tmp_path: Path) -> None:
-    rows = [{**row, "number": 7 * place} for place, row in enumerate(text_rows(60))]
+def test_noise_depends_on_the_index_column(tmp_path: Path) -> None:
+    rows = [{**row, "number": 7 * position} for position, row in enumerate(text_rows(60))]
     words = ("--noise", "uniform", "--index-column", "number", "--eval-split", "train")
     one = load(write_csv(tmp_path / "a.csv", rows), *words).train
     other = load(write_csv(tmp_path / "b.csv", rows[::-1]), *words).train
@@ -158,7 +158,7 @@ def test_noise_goes_by_the_index_column(tmp_path: Path) -> None:
     }
 
 
-def test_trusted_tokens_judge_token_labels(tmp_path: Path) -> None:
+def test_token_labels_are_evaluated_on_trusted_tokens(tmp_path: Path) -> None:
     rows = [{"tokens": ["the", "cat", "was"], "tags": ["D", "N", "V"], "trusted": [True, False, True]}] * 10
     path = tmp_path / "a.parquet"
     Dataset.from_list(rows).to_parquet(path)
@@ -167,19 +167,19 @@ def test_trusted_tokens_judge_token_labels(tmp_path: Path) -> None:
     assert loaded.train["tags"][:] == [[0, 1, 2]] * 8
 
 
-def test_methods_that_need_no_trusted_rows_get_along_without(clean: Path) -> None:
+def test_methods_that_need_no_trusted_rows_run_without_them(clean: Path) -> None:
     rows = load(clean, "--method", "no_correction")
     assert "trusted" not in rows.train.column_names
     assert (len(rows.train), len(rows.evaluation)) == (108, 12)
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- bad data
 FLAGGED = "flagged.csv"
 CLEAN = "clean.csv"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["--dataset", CLEAN], ["--trusted-column", "--trusted-dataset", "--noise", "text, label"]),
         (["--dataset", CLEAN, "--trusted-column", "gold"], ["'gold'", "text, label"]),
@@ -213,8 +213,8 @@ CLEAN = "clean.csv"
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_bad_data_gets_one_line_that_names_the_thing_and_the_fix(
-    glc_hf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: list[str]
+def test_bad_data_raises_a_one_line_error_with_cause_and_fix(
+    glc_hf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_csv(tmp_path / CLEAN, text_rows(30))
@@ -231,17 +231,17 @@ def test_bad_data_gets_one_line_that_names_the_thing_and_the_fix(
     model = [] if "--model" in words else ["--model", "some/model"]
     outcome = glc_hf("train", *words, *model)
     assert outcome.code == 2, outcome.err
-    for part in told:
+    for part in expected:
         assert part in outcome.complaint
 
 
-def test_a_class_of_two_groups_is_refused(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "a.csv", [{**row, "kind": place % 2} for place, row in enumerate(text_rows(12))])
+def test_a_class_in_two_groups_is_refused(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", [{**row, "kind": position % 2} for position, row in enumerate(text_rows(12))])
     with pytest.raises(ValueError, match="class 0 has rows in 2 groups"):
         load(path, "--noise", "hierarchical", "--noise-groups", "kind")
 
 
-def test_classes_of_the_dataset_stay_in_their_order(tmp_path: Path) -> None:
+def test_the_class_order_of_the_dataset_is_kept(tmp_path: Path) -> None:
     data = Dataset.from_list(flagged(20, every=2)).cast_column("label", ClassLabel(names=["tool", "food", "animal"]))
     data.to_parquet(tmp_path / "a.parquet")
     assert load(tmp_path / "a.parquet").label_names == ["tool", "food", "animal"]

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Files as they come: words that look like missing values, stray quotes, one split of any name, uneven lists."""
+"""Unusual files: words that look like missing values, unbalanced quotes, one split of any name, uneven lists."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .conftest import text_rows, write_csv
 
 
 def load(path: Path, *words: Any) -> Rows:
-    """The rows of a run on these data."""
+    """Load the rows of a run."""
     return load_rows(parse(["--dataset", str(path), "--model", "some/model", *map(str, words)]))
 
 
 @pytest.mark.parametrize("split", ["test", "validation"])
-def test_the_only_split_is_not_its_own_evaluation(tmp_path: Path, split: str) -> None:
+def test_the_only_split_is_not_also_the_evaluation_split(tmp_path: Path, split: str) -> None:
     write_csv(tmp_path / f"reviews_{split}.csv", text_rows(60))
     rows = load(tmp_path, "--noise", "flip")
     assert (len(rows.train), len(rows.evaluation)) == (54, 6)
 
 
-def test_a_named_training_split_goes_with_a_trusted_file(tmp_path: Path) -> None:
+def test_a_named_training_split_can_be_used_with_a_trusted_file(tmp_path: Path) -> None:
     parts = {"noisy": Dataset.from_list(text_rows(30)), "other": Dataset.from_list(text_rows(9))}
     DatasetDict(parts).save_to_disk(tmp_path / "data")
     gold = write_csv(tmp_path / "gold.csv", text_rows(12))
@@ -38,7 +38,7 @@ def test_a_named_training_split_goes_with_a_trusted_file(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_words_that_pandas_takes_for_missing_stay(tmp_path: Path, suffix: str) -> None:
+def test_words_that_pandas_reads_as_missing_are_kept(tmp_path: Path, suffix: str) -> None:
     given = [{"text": text, "label": label} for text in ("null", "NA", "n/a", "fine") for label in ("None", "Some")]
     path = tmp_path / f"a.{suffix}"
     Dataset.from_list(given * 3).to_csv(path, sep="\t" if suffix == "tsv" else ",")
@@ -54,16 +54,16 @@ def test_a_missing_label_among_numbers_is_refused(tmp_path: Path) -> None:
         load(path, "--noise", "flip")
 
 
-def test_an_empty_cell_is_a_missing_label(tmp_path: Path) -> None:
+def test_an_empty_field_is_a_missing_label(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,label\na,x\nb,\nc,y\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="row 1: None is no class: the label is missing"):
+    with pytest.raises(ValueError, match="row 1: None is not a class: the label is missing"):
         load(path, "--noise", "flip")
 
 
-def test_a_stray_quote_swallows_no_rows_of_a_tsv(tmp_path: Path) -> None:
+def test_an_unbalanced_quote_does_not_swallow_rows_of_a_tsv(tmp_path: Path) -> None:
     given = text_rows(90)
-    given[10]["text"] = '"quoted at the start alone'
+    given[10]["text"] = '"quoted at the start only'
     given[40]["text"] = '"and here'
     path = tmp_path / "a.tsv"
     path.write_text("text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in given), encoding="utf-8")
@@ -71,7 +71,7 @@ def test_a_stray_quote_swallows_no_rows_of_a_tsv(tmp_path: Path) -> None:
     assert sorted([*rows.train["text"], *rows.evaluation["text"]]) == sorted(row["text"] for row in given)
 
 
-def test_fields_that_a_tsv_quotes_are_read_as_such(tmp_path: Path) -> None:
+def test_quoted_fields_of_a_tsv_are_read(tmp_path: Path) -> None:
     given = text_rows(30)
     given[3]["text"] = 'two\nlines, a\ttab and a "word"'
     Dataset.from_list(given).to_csv(tmp_path / "a.tsv", sep="\t")
@@ -80,7 +80,7 @@ def test_fields_that_a_tsv_quotes_are_read_as_such(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "expected"),
     [
         (
             {"tokens": ["a", "b", "c"], "tags": [0, 1]},
@@ -88,14 +88,17 @@ def test_fields_that_a_tsv_quotes_are_read_as_such(tmp_path: Path) -> None:
         ),
         ({"tokens": ["a"], "tags": [0, 1]}, r"the training split, row 3: 1 words \('tokens'\) have 2 labels"),
         ({"tokens": None, "tags": []}, "column 'tokens' of the training split, row 3: there are no words"),
-        ({"tokens": ["a", None], "tags": [0, 1]}, "column 'tokens' of the training split, row 3: a word is missing"),
+        (
+            {"tokens": ["a", None], "tags": [0, 1]},
+            "column 'tokens' of the training split, row 3, token 1: a word is missing",
+        ),
     ],
 )
-def test_words_and_labels_that_don_t_match_name_the_row(tmp_path: Path, row: dict[str, Any], told: str) -> None:
+def test_words_without_labels_raise_an_error_with_the_row(tmp_path: Path, row: dict[str, Any], expected: str) -> None:
     rows = [{"tokens": ["a", "b"], "tags": [0, 1]} for _ in range(12)]
     rows[3] = row
     Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=expected):
         load(tmp_path / "a.parquet", "--noise", "flip")
 
 
@@ -108,7 +111,7 @@ SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "in
 
 
 @pytest.mark.parametrize(
-    ("model", "says", "length"),
+    ("model", "tokenizer_length", "length"),
     [
         (BertModel(BertConfig(max_position_embeddings=24, **SIZES)), 10**30, 24),
         (BertModel(BertConfig(max_position_embeddings=24, **SIZES)), 512, 24),
@@ -117,11 +120,13 @@ SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "in
     ],
     ids=["unknown to the tokenizer", "too many for the model", "too many for the tokenizer", "roberta"],
 )
-def test_texts_are_cut_to_what_model_and_tokenizer_take(model: Any, says: int, length: int) -> None:
+def test_texts_are_truncated_to_what_model_and_tokenizer_accept(
+    model: Any, tokenizer_length: int, length: int
+) -> None:
     import torch
 
-    assert _length(None, _Tokenizer(says), model) == length
-    model(input_ids=torch.full((1, length), 5))  # and the model does take it
-    assert _length(8, _Tokenizer(says), model) == 8
+    assert _length(None, _Tokenizer(tokenizer_length), model) == length
+    model(input_ids=torch.full((1, length), 5))  # the model accepts it
+    assert _length(8, _Tokenizer(tokenizer_length), model) == 8
     with pytest.raises(ValueError, match="--max-length 25: the model has places for 2[24] tokens"):
-        _length(25, _Tokenizer(says), model)
+        _length(25, _Tokenizer(tokenizer_length), model)

@@ -31,7 +31,7 @@ OWN_PRESET = "tests.experiments.small_preset:SmallImages"
 @pytest.fixture(autouse=True)
 def _small_presets(monkeypatch: pytest.MonkeyPatch) -> None:
     for preset in (SmallImages, SmallTexts):
-        monkeypatch.setitem(PRESETS, preset.name, preset)
+        monkeypatch.setitem(PRESETS._classes, preset.name, preset)
 
 
 def _curves(seeds: tuple[int, ...] = (0,), methods: tuple[str, ...] = METHODS) -> list[Curve]:

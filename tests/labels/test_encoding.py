@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Labels and flags as files hold them."""
+"""Labels and flags as files hold them, converted to classes and booleans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def column(values: list[Any], feature: Any = None, name: str = "label") -> Datas
     return Dataset.from_dict({name: values}, features=Features({name: feature}) if feature is not None else None)
 
 
-def test_words_become_the_same_classes_in_every_part() -> None:
+def test_names_become_the_same_classes_in_all_parts() -> None:
     parts = {"train": column(["dog", "cat", "dog"]), "test": column(["emu", "cat"])}
     encoded, names = encode_labels(parts, "label")
     assert names == ["cat", "dog", "emu"]
@@ -24,33 +24,33 @@ def test_words_become_the_same_classes_in_every_part() -> None:
     assert encoded["train"].features["label"] == ClassLabel(names=names)
 
 
-def test_words_that_are_numbers_are_sorted_as_numbers() -> None:
+def test_names_that_are_numbers_are_sorted_as_numbers() -> None:
     encoded, names = encode_labels({"train": column(["10", "9", "2"])}, "label")
     assert names == ["2", "9", "10"]
     assert encoded["train"]["label"][:] == [2, 1, 0]
 
 
-def test_whole_numbers_stay() -> None:
+def test_integers_are_kept() -> None:
     encoded, names = encode_labels({"train": column([2, 0, 1]), "test": column([3.0, 1.0])}, "label")
     assert names is None
     assert (encoded["train"]["label"][:], encoded["test"]["label"][:]) == ([2, 0, 1], [3, 1])
     assert number_of_classes(list(encoded.values()), "label", names) == 4
 
 
-def test_true_and_false_are_names_of_classes() -> None:
+def test_booleans_are_class_names() -> None:
     encoded, names = encode_labels({"train": column([True, False])}, "label")
     assert names == ["False", "True"]
     assert encoded["train"]["label"][:] == [1, 0]
 
 
-def test_the_order_of_a_dataset_with_classes_holds_for_words_in_files() -> None:
+def test_names_in_files_take_the_order_of_a_class_label() -> None:
     classes = ClassLabel(names=["zebra", "ant"])
     encoded, names = encode_labels({"train": column([0, 1], classes), "file": column(["ant", "zebra"])}, "label")
     assert names == ["zebra", "ant"]
     assert encoded["file"]["label"][:] == [1, 0]
 
 
-def test_classes_in_another_order_are_matched_by_name() -> None:
+def test_classes_in_a_different_order_are_matched_by_name() -> None:
     one, other = ClassLabel(names=["a", "b", "c"]), ClassLabel(names=["c", "a", "b"])
     encoded, names = encode_labels({"train": column([0, 1, 2], one), "test": column([0, 1, 2], other)}, "label")
     assert names == ["a", "b", "c"]
@@ -60,29 +60,29 @@ def test_classes_in_another_order_are_matched_by_name() -> None:
 @pytest.mark.parametrize(
     ("values", "classes"),
     [([1, 2, 3], [0, 1, 2]), ([0, 1, 2], [0, 1, 2]), ([2, 1], [1, 0])],
-    ids=["names", "places, since 0 is no name", "names, though they could be places"],
+    ids=["names", "class numbers, since 0 is not a name", "names, although they could be class numbers"],
 )
-def test_numbers_beside_classes_with_numbers_for_names(values: list[int], classes: list[int]) -> None:
+def test_integers_next_to_classes_named_by_numbers(values: list[int], classes: list[int]) -> None:
     stars = ClassLabel(names=["1", "2", "3"])
     encoded, _ = encode_labels({"train": column([0, 1, 2], stars), "gold": column(values)}, "label")
     assert encoded["gold"]["label"][:] == classes
 
 
-def test_lists_of_words_become_lists_of_classes() -> None:
+def test_lists_of_names_become_lists_of_classes() -> None:
     parts = {"train": column([["N", "V"], [], ["N"]]), "test": column([["V", "X", "V"]])}
     encoded, names = encode_labels(parts, "label")
     assert names == ["N", "V", "X"]
     assert (encoded["train"]["label"][:], encoded["test"]["label"][:]) == ([[0, 1], [], [0]], [[1, 2, 1]])
 
 
-def test_a_second_column_of_labels_is_encoded_alike() -> None:
+def test_a_second_label_column_is_encoded_the_same_way() -> None:
     train = Dataset.from_dict({"label": ["b", "a"], "noisy": ["a", "a"]})
     encoded, _ = encode_labels({"train": train}, "label", "noisy")
     assert encoded["train"]["noisy"][:] == [0, 0]
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "expected"),
     [
         ({"train": column([0.5, 1.0])}, ["train, row 0", "0.5"]),
         ({"train": column(["a", None, "b"])}, ["train, row 1", "missing"]),
@@ -90,7 +90,7 @@ def test_a_second_column_of_labels_is_encoded_alike() -> None:
             {"train": column([0], ClassLabel(names=["a"])), "the file": column(["a", "b"])},
             ["the file, row 1", "'b'", "classes a"],
         ),
-        ({"train": column([["a"], [], ["b", None]])}, ["train, row 2", "missing"]),
+        ({"train": column([["a"], [], ["b", None]])}, ["train, row 2, token 1", "missing"]),
         (
             {
                 "train": column([0], ClassLabel(names=["cat"])),
@@ -100,39 +100,42 @@ def test_a_second_column_of_labels_is_encoded_alike() -> None:
         ),
         (
             {"train": column([0], ClassLabel(names=["1", "2"])), "gold": column([1, 3])},
-            ["gold, row 1", "3 is no class", "1, 2, or 0 to 1"],
+            ["gold, row 1", "3 is not a class", "1, 2, or 0 to 1"],
         ),
     ],
 )
-def test_labels_that_are_no_classes_name_the_row(parts: dict[str, Dataset], told: list[str]) -> None:
+def test_labels_that_are_not_classes_raise_an_error_with_the_row(
+    parts: dict[str, Dataset], expected: list[str]
+) -> None:
     with pytest.raises(ValueError) as error:
         encode_labels(parts, "label")
-    for part in told:
+    for part in expected:
         assert part in str(error.value)
 
 
 @pytest.mark.parametrize(
     "values", [[True, False], [1, 0], ["yes", "no"], ["True", "FALSE"], ["1", "0"], [1.0, 0.0], [" y", "n "]]
 )
-def test_flags_come_as_words_or_numbers(values: list[Any]) -> None:
+def test_flags_may_be_words_or_numbers(values: list[Any]) -> None:
     flagged = encode_flags(column(values, name="trusted"), "trusted")
     assert flagged["trusted"][:] == [True, False]
     assert flagged.features["trusted"] == Value("bool")
 
 
-def test_flags_of_tokens_come_as_numbers() -> None:
-    flagged = encode_flags(column([[1, 0], [0]], name="trusted"), "trusted")
-    assert flagged["trusted"][:] == [[True, False], [False]]
-    assert flagged.features["trusted"] == List(Value("bool"))
+def test_token_flags_may_be_words_or_numbers() -> None:
+    for values in ([[1, 0], [], [0]], [["yes", "no"], [], ["F"]]):
+        flagged = encode_flags(column(values, name="trusted"), "trusted")
+        assert flagged["trusted"][:] == [[True, False], [], [False]]
+        assert flagged.features["trusted"] == List(Value("bool"))
 
 
 @pytest.mark.parametrize("values", [[1, 2], ["yes", "maybe"], ["yes", None], [0.0, 0.5]])
-def test_other_flags_name_the_row_and_value(values: list[Any]) -> None:
-    with pytest.raises(ValueError, match=r"'trusted'.* row 1: .*true/false, yes/no or 1/0"):
+def test_other_flags_raise_an_error_with_row_and_value(values: list[Any]) -> None:
+    with pytest.raises(ValueError, match=f"'trusted' has {values[1]!r} in row 1.*1/0.*true/false.*yes/no"):
         encode_flags(column(values, name="trusted"), "trusted")
 
 
-def test_splits_published_without_labels_are_recognised() -> None:
+def test_splits_published_without_labels_are_recognized() -> None:
     assert not has_labels(column([-1, -1]), "label")
     assert not has_labels(column([None, None], Value("string")), "label")
     assert not has_labels(column([0], name="other"), "label")
@@ -140,18 +143,18 @@ def test_splits_published_without_labels_are_recognised() -> None:
 
 
 @pytest.mark.parametrize("gold", [["hum", "loc"], [0, 1]])
-def test_files_without_a_label_in_common_are_refused(gold: list[Any]) -> None:
+def test_files_without_a_common_label_are_refused(gold: list[Any]) -> None:
     parts = {"the training split": column(["HUM", "LOC"]), "the trusted dataset": column(gold)}
     with pytest.raises(ValueError, match=r"the trusted dataset and the training split have no label in common.*HUM"):
         encode_labels(parts, "label")
 
 
-def test_a_label_of_one_file_alone_is_told() -> None:
+def test_a_label_of_only_one_file_is_warned_about() -> None:
     parts = {"the training split": column(["HUM", "LOC"]), "the trusted dataset": column(["HUM", "LOK"])}
-    with pytest.warns(UserWarning, match="the trusted dataset has labels that the training split has not: LOK"):
+    with pytest.warns(UserWarning, match="the trusted dataset has labels that the training split does not have: LOK"):
         encode_labels(parts, "label")
 
 
-def test_labels_that_start_at_one_are_told() -> None:
+def test_labels_that_start_at_one_are_warned_about() -> None:
     with pytest.warns(UserWarning, match="start at 1"):
         assert number_of_classes([column([1, 2, 3])], "label", None) == 4

@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""New columns put into a dataset: what is kept, what is not copied, and what can be done with the result."""
+
 from __future__ import annotations
 
 import pickle
@@ -15,7 +17,7 @@ from glc_hf import corrupt_labels, mark_trusted, weak_labels
 
 @pytest.fixture
 def pictures() -> Dataset:
-    """Images whose bytes nobody can decode."""
+    """Images that can't be decoded."""
     rng = np.random.default_rng(0)
     return Dataset.from_dict(
         {
@@ -54,7 +56,7 @@ def test_text_in_memory_is_not_copied(rows, matrix):
     assert old.buffers()[1].address == new.buffers()[1].address
 
 
-def test_the_dataset_given_is_left_as_it_was(rows, matrix):
+def test_the_given_dataset_is_not_changed(rows, matrix):
     before, fingerprint, features = rows[:], rows._fingerprint, rows.features.copy()
     corrupt_labels(rows, matrix)
     mark_trusted(rows, fraction=0.3, trusted_column="mine")
@@ -93,7 +95,7 @@ def test_formats_and_transforms_are_kept(rows, matrix):
     assert repeated.with_format(None)[0]["text"] == "row 1"
 
 
-def test_format_columns_left_out_stay_out_and_new_ones_come_in(rows, matrix):
+def test_format_columns_left_out_stay_out_and_new_ones_are_included(rows, matrix):
     noisy = corrupt_labels(rows.with_format("numpy", columns=["label", "trusted"]), matrix)
     assert set(noisy[0]) == {"label", "trusted", "clean_label"}
     others = rows.with_format("numpy", columns=["label", "trusted"], output_all_columns=True)
@@ -109,7 +111,7 @@ def test_split_and_info_are_kept(rows, matrix):
     assert noisy.info.description == "a test"
 
 
-def test_fingerprints_tell_the_same_from_the_different(rows, matrix):
+def test_fingerprints_differ_if_and_only_if_the_data_differ(rows, matrix):
     def fingerprint(**options) -> str:
         return corrupt_labels(rows, matrix, **options)._fingerprint
 
@@ -128,8 +130,8 @@ def test_pickled_datasets_are_the_same_and_small(rows, matrix, tmp_path):
     copy = pickle.loads(pickled)
     assert copy.column_names == noisy.column_names
     assert copy[:] == noisy[:]
-    # 16 kB of labels are in memory. Pickling an Arrow slice writes its whole buffer: with one buffer for 20 files that
-    # would be 20 times as much.
+    # 16 kB of labels are in memory. Pickling an Arrow slice writes its whole buffer: one buffer for 20 files would be
+    # written 20 times.
     assert len(pickled) < 16_000 + 20 * 4_000
 
 
@@ -151,13 +153,13 @@ def test_noisy_datasets_can_be_saved_sorted_and_concatenated(rows, matrix, tmp_p
     assert sorted(twice["label"][2000:]) == sorted(noisy["label"])
 
 
-def test_data_loader_workers_see_the_noise(rows, matrix):
+def test_data_loader_workers_read_the_noisy_labels(rows, matrix):
     noisy = corrupt_labels(rows, matrix).with_format("torch", columns=["label"])
     loader = torch.utils.data.DataLoader(noisy, batch_size=500, num_workers=2)
     assert torch.cat([batch["label"] for batch in loader]).tolist() == noisy["label"][:].tolist()
 
 
-def test_columns_missing_from_some_pieces_stay_null(rows, matrix):
+def test_columns_missing_from_some_parts_stay_null(rows, matrix):
     pieces = concatenate_datasets([rows.select(range(10)), rows.remove_columns(["text"]).select(range(10, 30))])
     noisy = corrupt_labels(pieces, matrix)
     for dataset in (noisy, pickle.loads(pickle.dumps(noisy))):
@@ -166,7 +168,7 @@ def test_columns_missing_from_some_pieces_stay_null(rows, matrix):
         assert dataset["clean_label"][:] == rows["label"][:30]
 
 
-def test_pieces_with_their_columns_in_another_order_can_be_pickled(rows, matrix, tmp_path):
+def test_parts_with_columns_in_a_different_order_can_be_pickled(rows, matrix, tmp_path):
     rows.save_to_disk(tmp_path / "rows")
     first = load_from_disk(tmp_path / "rows")
     turned = first.select_columns(["label", "trusted", "text", "number"])
@@ -179,7 +181,7 @@ def test_pieces_with_their_columns_in_another_order_can_be_pickled(rows, matrix,
         assert dataset["label"][:] == again["label"][:]
 
 
-def test_transforms_follow_one_another(rows, matrix, tmp_path):
+def test_transforms_can_be_chained(rows, matrix, tmp_path):
     rows.save_to_disk(tmp_path / "rows", num_shards=2)
     again = corrupt_labels(mark_trusted(load_from_disk(tmp_path / "rows"), count=9, trusted_column="mine"), matrix)
     third = corrupt_labels(again, matrix, seed=2, clean_column="second")

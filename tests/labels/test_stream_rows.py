@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""What a stream may hold, and how it is named where it may not."""
+"""Values that a stream may hold, and errors for those that it may not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glc_hf import corrupt_labels, mark_trusted
 from tests.labels.streamed import arrow, python
 
 
-def test_nothing_is_decoded_on_the_way(matrix):
+def test_nothing_is_decoded(matrix):
     pictures = Dataset.from_dict(
         {"image": [{"bytes": b"no image", "path": None}] * 20, "label": list(range(5)) * 4},
         features=Features({"image": Image(), "label": ClassLabel(num_classes=5)}),
@@ -58,23 +58,35 @@ def test_numpy_and_tensors_in_a_generator_are_understood(matrix):
     ("column", "values", "message"),
     [
         ("label", [0, 1, 9, 1], "label 9 .*row 2"),
-        ("label", [0, None, 2, 1], "label None .*row 1"),
+        ("label", [0, None, 2, 1], r"'label' has no value \(None\) in row 1"),
         ("label", [0.5, 1.0, 2.0, 1.0], "'label' holds double"),
         ("label", ["a", "b", "c", "d"], "'label' holds string"),
-        ("trusted", [1, 0, 1, 1], "'trusted' holds int64.*mark_trusted"),
-        ("trusted", [True, None, True, True], r"'trusted' has no value \(None\) in row 1"),
-        ("id", [1, 2, None, 3], "index_column 'id' must hold one integer in each row"),
+        ("trusted", [1, 0, 2, 1], "'trusted' has 2 in row 2.*mark_trusted"),
+        ("trusted", ["yes", "maybe", "no", "no"], "'trusted' has 'maybe' in row 1.*mark_trusted"),
+        ("trusted", [1.0, 0.0, 0.0, 0.5], "'trusted' has 0.5 in row 3.*mark_trusted"),
+        ("trusted", [True, None, True, True], "'trusted' has None in row 1.*mark_trusted"),
+        ("id", [1, 2, None, 3], r"'id' has no value \(None\) in row 2"),
+        ("id", [[1], [2], [3], [4]], "index_column 'id' holds lists"),
         ("id", [0.5, 1.5, 2.5, 3.5], "'id' holds double"),
     ],
 )
-def test_bad_rows_of_a_stream_are_named(matrix, stream, column, values, message):
+def test_bad_rows_of_a_stream_raise_an_error_with_the_row(matrix, stream, column, values, message):
     columns = {"label": [0, 1, 2, 3], "trusted": [True, False, False, False], "id": [1, 2, 3, 4]} | {column: values}
     source = stream(Dataset.from_dict(columns), 1)
     with pytest.raises(ValueError, match=message):
         list(corrupt_labels(source, matrix, index_column="id" if column == "id" else None))
 
 
-def test_rows_far_down_a_stream_are_named_by_their_position(matrix):
+@pytest.mark.parametrize("stream", [arrow, python])
+@pytest.mark.parametrize("flags", [[1, 0, 0, 1], [1.0, 0.0, 0.0, 1.0], ["Yes", "no", "N", "true"]], ids=str)
+def test_flags_of_a_stream_may_be_numbers_or_words(matrix, stream, flags):
+    columns = {"label": [0, 1, 2, 3], "trusted": [True, False, False, True]}
+    expected = corrupt_labels(Dataset.from_dict(columns), matrix)["label"][:]
+    noisy = corrupt_labels(stream(Dataset.from_dict({**columns, "trusted": flags}), 1), matrix)
+    assert [row["label"] for row in noisy] == expected
+
+
+def test_bad_rows_late_in_a_stream_are_named_by_their_position(matrix):
     dataset = Dataset.from_dict({"label": [0] * 2500 + [7], "id": list(range(3000, 5501))})
     for stream in (arrow, python):
         with pytest.raises(ValueError, match="label 7 .*row 2500,"):
@@ -83,7 +95,7 @@ def test_rows_far_down_a_stream_are_named_by_their_position(matrix):
             list(corrupt_labels(stream(dataset), matrix, trusted_column=None, index_column="id"))
 
 
-def test_classes_out_of_range_are_named_even_where_features_are_known(matrix):
+def test_classes_out_of_range_are_named_if_features_are_known(matrix):
     numbers = arrow(Dataset.from_dict({"label": [0, 1, 9, 3]}), 1)
     with pytest.raises(ValueError, match="label 9 .*row 2,"):
         list(corrupt_labels(numbers.cast_column("label", ClassLabel(num_classes=5)), matrix, trusted_column=None))
@@ -92,7 +104,7 @@ def test_classes_out_of_range_are_named_even_where_features_are_known(matrix):
     assert [row["label"].count(-100) for row in corrupt_labels(tags, matrix, trusted_column=None)] == [1, 1]
 
 
-def test_mixed_values_of_a_stream_are_named(matrix):
+def test_mixed_values_of_a_stream_raise_an_error_with_the_row(matrix):
     def generate():
         yield from ({"label": value} for value in [0, 1, "cat"])
 
@@ -100,7 +112,7 @@ def test_mixed_values_of_a_stream_are_named(matrix):
         list(corrupt_labels(IterableDataset.from_generator(generate), matrix, trusted_column=None))
 
 
-def test_known_faults_are_refused_before_the_first_row(rows, matrix):
+def test_errors_known_in_advance_are_raised_before_the_first_row(rows, matrix):
     source = arrow(rows)
     with pytest.raises(ValueError, match="'flag'.*mark_trusted"):
         corrupt_labels(source, matrix, trusted_column="flag")

@@ -1,6 +1,9 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Streams in every order and by every reader. Those of to_iterable_dataset give Arrow tables; after `map` they give
-Python objects, which takes another path through the code."""
+"""
+Noise in streams, in any order and with any reader.
+
+Streams of `to_iterable_dataset` give Arrow tables; after `map` they give Python objects, which is another code path.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ def rows(rows, monkeypatch) -> Dataset:
 
 @pytest.fixture
 def expected(rows, matrix) -> dict[int, dict]:
-    """Every row as it is in a `Dataset`, with positions for index, by its number."""
+    """Each row as in a `Dataset` indexed by positions, by its number."""
     return {row["number"]: row for row in corrupt_labels(rows, matrix)}
 
 
 def assert_same(read: list[dict], expected: dict[int, dict], number: int | None = None) -> None:
-    """Each row read is as expected, none twice, and all are there (or so many)."""
+    """Check that each row is as expected, that none is repeated, and that all (or `number`) are there."""
     assert len(read) == (len(expected) if number is None else number)
     assert len({row["number"] for row in read}) == len(read)
     for row in read:
@@ -63,7 +66,7 @@ def test_features_are_kept_where_they_are_known(rows, matrix):
 
 
 @STREAMS
-def test_a_stream_that_is_shuffled_afterwards_keeps_its_noise(rows, matrix, expected, stream):
+def test_shuffling_a_stream_afterwards_keeps_its_noise(rows, matrix, expected, stream):
     noisy = corrupt_labels(stream(rows), matrix)
     with pytest.warns(UserWarning, match="4 shards of this stream keep their order.*index_column="):
         shuffled = noisy.shuffle(seed=0, buffer_size=100)
@@ -81,7 +84,7 @@ def test_one_shard_is_shuffled_without_a_warning(rows, matrix, expected):
 @STREAMS
 @pytest.mark.filterwarnings("ignore:the 4 shards of this stream keep their order")
 def test_noise_is_the_same_in_every_epoch(rows, matrix, expected, stream):
-    """`datasets` shuffles shards from the second epoch on, even of streams that nobody shuffled."""
+    """`datasets` shuffles shards from the second epoch on, even if the stream was never shuffled."""
     noisy = corrupt_labels(stream(rows), matrix)
     for epoch in range(3):
         noisy.set_epoch(epoch)
@@ -113,7 +116,7 @@ def test_nodes_do_not_change_the_noise(rows, matrix, expected, stream, before):
     assert_same(read[0] + read[1], expected)
 
 
-def test_shards_of_a_stream_that_goes_by_position_are_refused(rows, matrix):
+def test_a_stream_indexed_by_position_can_not_be_sharded(rows, matrix):
     noisy = corrupt_labels(arrow(rows), matrix)
     with pytest.raises(ValueError, match="can't be split into 2 shards.*index_column="):
         noisy.shard(2, 1)
@@ -141,21 +144,21 @@ def test_a_stream_that_was_shuffled_before_is_refused(rows, matrix):
 
 
 @STREAMS
-def test_skip_and_take_afterwards_leave_each_row_its_noise(rows, matrix, expected, stream):
+def test_skip_and_take_afterwards_keep_the_noise_of_each_row(rows, matrix, expected, stream):
     noisy = corrupt_labels(stream(rows), matrix)
     assert list(noisy.skip(150).take(300)) == list(expected.values())[150:450]
     assert list(noisy.filter(lambda row: row["label"] == 2)) == [r for r in expected.values() if r["label"] == 2]
 
 
 @STREAMS
-def test_positions_are_those_that_the_user_sees(rows, matrix, stream):
+def test_positions_are_counted_after_skip(rows, matrix, stream):
     skipped = corrupt_labels(stream(rows).skip(170), matrix)
     assert list(skipped) == list(corrupt_labels(rows.skip(170), matrix))
 
 
 @STREAMS
 @pytest.mark.parametrize("stop", [1, 31, 32, 33, 64, 65, 199, 200, 201, 599, 600])
-def test_a_resumed_stream_goes_on_with_the_right_rows(rows, matrix, expected, stream, stop):
+def test_a_resumed_stream_continues_with_the_right_rows(rows, matrix, expected, stream, stop):
     noisy = corrupt_labels(stream(rows, 3), matrix)
     for number, _ in enumerate(noisy, start=1):
         if number == stop:
@@ -167,7 +170,7 @@ def test_a_resumed_stream_goes_on_with_the_right_rows(rows, matrix, expected, st
 
 
 @STREAMS
-def test_a_stream_resumed_twice_goes_on_with_the_right_rows(rows, matrix, expected, stream):
+def test_a_stream_resumed_twice_continues_with_the_right_rows(rows, matrix, expected, stream):
     state, read = None, []
     while len(read) < 600:
         marked = mark_trusted(stream(rows, 3), indices=[], trusted_column="mine")
@@ -180,7 +183,7 @@ def test_a_stream_resumed_twice_goes_on_with_the_right_rows(rows, matrix, expect
     assert read == list(expected.values())
 
 
-def test_batches_are_the_rows(rows, matrix, expected):
+def test_batches_have_the_same_rows(rows, matrix, expected):
     noisy = corrupt_labels(arrow(rows), matrix)
     labels = [label for batch in noisy.iter(batch_size=77) for label in batch["label"]]
     assert labels == [row["label"] for row in expected.values()]
@@ -193,7 +196,7 @@ def test_batches_are_the_rows(rows, matrix, expected):
 # ---------------------------------------------------------------------- with an index column
 @pytest.fixture
 def numbered(rows, matrix) -> dict[int, dict]:
-    """Every row as it is in a `Dataset`, with its number for index."""
+    """Each row as in a `Dataset` indexed by its number."""
     return {row["number"]: row for row in corrupt_labels(rows, matrix, index_column="number")}
 
 
@@ -213,7 +216,7 @@ def test_with_an_index_column_noise_is_the_same_in_every_order(rows, matrix, num
 
 
 @STREAMS
-def test_with_an_index_column_every_reader_may_have_a_part(rows, matrix, numbered, stream):
+def test_with_an_index_column_each_reader_may_read_a_part(rows, matrix, numbered, stream):
     noisy = corrupt_labels(stream(rows), matrix, index_column="number")
     assert_same(list(DataLoader(noisy, batch_size=None, num_workers=2)), numbered)
     assert_same([row for rank in range(2) for row in split_dataset_by_node(noisy, rank, 2)], numbered)
@@ -236,14 +239,14 @@ def test_an_indexed_stream_can_be_resumed(rows, matrix, numbered, stream):
 
 # ---------------------------------------------------------------------- flags
 @STREAMS
-def test_flags_of_a_stream_are_drawn_row_by_row(rows, stream):
+def test_flags_of_a_stream_are_drawn_independently(rows, stream):
     source = stream(rows.remove_columns("trusted"))
     marked = mark_trusted(source, fraction=0.1)
     flags = [row["trusted"] for row in marked]
     assert 30 < sum(flags) < 90
-    everyone, nobody = (mark_trusted(source, fraction=fraction) for fraction in (1.0, 0.0))
-    assert all(row["trusted"] for row in everyone)
-    assert not any(row["trusted"] for row in nobody)
+    all_rows, no_rows = (mark_trusted(source, fraction=fraction) for fraction in (1.0, 0.0))
+    assert all(row["trusted"] for row in all_rows)
+    assert not any(row["trusted"] for row in no_rows)
     if marked.features is not None:
         assert marked.features["trusted"] == Value("bool")
     # The rows with the smallest words, as in a dataset.
@@ -252,7 +255,7 @@ def test_flags_of_a_stream_are_drawn_row_by_row(rows, stream):
 
 
 @STREAMS
-def test_rows_of_a_stream_can_be_named(rows, stream):
+def test_indices_mark_rows_of_a_stream(rows, stream):
     source = stream(rows.remove_columns("trusted"))
     assert [i for i, row in enumerate(mark_trusted(source, indices=[3, 500])) if row["trusted"]] == [3, 500]
     number = rows[42]["number"]
@@ -260,7 +263,7 @@ def test_rows_of_a_stream_can_be_named(rows, stream):
     assert [row["number"] for row in marked if row["trusted"]] == [number]
 
 
-def test_what_a_stream_cannot_know_is_refused(rows):
+def test_options_that_need_all_rows_are_refused_for_streams(rows):
     source = arrow(rows.remove_columns("trusted"))
     with pytest.raises(ValueError, match="count=5 needs to know all rows.*fraction="):
         mark_trusted(source, count=5)
@@ -269,7 +272,7 @@ def test_what_a_stream_cannot_know_is_refused(rows):
 
 
 @STREAMS
-def test_tokens_of_a_stream_are_as_those_of_a_dataset(sentences, matrix, stream):
+def test_token_noise_of_a_stream_equals_that_of_a_dataset(sentences, matrix, stream):
     names = {"label_column": "labels"}
     for options in ({}, {"trusted_column": "token_trusted"}, {"index_column": "number"}):
         noisy = corrupt_labels(stream(sentences), matrix, **names, **options)

@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`corrupt_labels` on datasets and splits with one label per row."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -26,7 +28,7 @@ def by_number(dataset) -> dict[int, int]:
     return dict(zip(dataset["number"], dataset["label"], strict=True))
 
 
-def test_trusted_rows_keep_their_labels_and_the_others_get_noise(rows, matrix):
+def test_trusted_rows_keep_their_labels_and_untrusted_rows_get_noise(rows, matrix):
     noisy = corrupt_labels(rows, matrix)
     trusted, before, after = (np.array(noisy[name]) for name in ("trusted", "clean_label", "label"))
     assert np.array_equal(before, rows["label"])
@@ -42,8 +44,8 @@ def test_classes_keep_their_names_and_columns_their_order(rows, matrix):
     assert noisy.remove_columns(["label", "clean_label"])[:] == rows.remove_columns("label")[:]
 
 
-def test_a_draw_depends_on_the_row_alone(rows, matrix):
-    """Neither the flags nor the labels of other rows, nor the number of rows, change a row's noise."""
+def test_a_draw_depends_only_on_the_row(rows, matrix):
+    """Flags and labels of other rows and the number of rows do not change a row's noise."""
     everywhere = labels_of(corrupt_labels(rows, matrix, trusted_column=None))
     flagged = labels_of(corrupt_labels(rows, matrix))
     assert [e for e, t in zip(everywhere, rows["trusted"], strict=True) if not t] == [
@@ -52,7 +54,7 @@ def test_a_draw_depends_on_the_row_alone(rows, matrix):
     assert labels_of(corrupt_labels(rows.select(range(500)), matrix)) == flagged[:500]
 
 
-def test_seeds_give_other_noise(rows, matrix):
+def test_different_seeds_give_different_noise(rows, matrix):
     first, second = (labels_of(corrupt_labels(rows, matrix, seed=seed)) for seed in (0, 1))
     assert first != second
     assert first == labels_of(corrupt_labels(rows, matrix, seed=0))
@@ -64,7 +66,7 @@ def test_all_rows_or_none_may_be_trusted(rows, matrix, flag):
     assert (labels_of(corrupt_labels(rows, matrix)) == labels_of(rows)) is flag
 
 
-# ---------------------------------------------------------------------- the same noise wherever rows are kept
+# ---------------------------------------------------------------------- noise does not depend on storage
 @pytest.mark.parametrize("size", [1, 7, 1999, 2000, 10**6])
 def test_noise_is_the_same_for_any_chunk_size(rows, matrix, monkeypatch, size):
     expected = labels_of(corrupt_labels(rows, matrix))
@@ -81,17 +83,17 @@ def test_noise_is_the_same_in_memory_and_on_disk(rows, matrix, tmp_path, num_sha
     assert stored[:] == corrupt_labels(rows, matrix)[:]
 
 
-def test_noise_is_the_same_in_pieces_and_whole(rows, matrix):
+def test_noise_is_the_same_in_a_concatenated_dataset(rows, matrix):
     pieces = concatenate_datasets([rows.select(range(700)), rows.select(range(700, 2000))])
     assert corrupt_labels(pieces, matrix)[:] == corrupt_labels(rows, matrix)[:]
 
 
-def test_the_position_is_the_one_that_the_user_sees(rows, matrix):
+def test_a_shuffled_dataset_is_indexed_by_the_positions_that_the_user_sees(rows, matrix):
     shuffled = rows.shuffle(seed=0)
     assert corrupt_labels(shuffled, matrix)[:] == corrupt_labels(shuffled.flatten_indices(), matrix)[:]
 
 
-def test_with_an_index_column_noise_is_the_same_in_every_order(rows, matrix):
+def test_with_an_index_column_noise_is_the_same_in_any_order(rows, matrix):
     expected = by_number(corrupt_labels(rows, matrix, index_column="number"))
     assert by_number(corrupt_labels(rows.shuffle(seed=1), matrix, index_column="number")) == expected
     assert by_number(corrupt_labels(rows.sort("number"), matrix, index_column="number")) == expected
@@ -101,7 +103,7 @@ def test_with_an_index_column_noise_is_the_same_in_every_order(rows, matrix):
     assert expected != by_number(corrupt_labels(rows, matrix))
 
 
-def test_repeated_rows_get_noise_of_their_own(rows, matrix, caplog):
+def test_repeated_rows_get_separate_noise(rows, matrix, caplog):
     repeated = rows.select([0] * 200)
     with caplog.at_level("INFO", logger="glc_hf"):
         noisy = corrupt_labels(repeated, matrix, trusted_column=None)
@@ -113,14 +115,14 @@ def test_repeated_rows_get_noise_of_their_own(rows, matrix, caplog):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64"])
-def test_integers_of_every_width_keep_their_type(rows, matrix, dtype):
+def test_integer_types_are_kept(rows, matrix, dtype):
     narrow = rows.cast_column("label", Value("int64")).cast_column("label", Value(dtype))
     noisy = corrupt_labels(narrow, matrix)
     assert noisy.features["label"] == noisy.features["clean_label"] == Value(dtype)
     assert labels_of(noisy) == labels_of(corrupt_labels(rows, matrix))
 
 
-def test_rows_left_out_by_a_filter_may_hold_anything(matrix):
+def test_rows_outside_the_selection_may_hold_anything(matrix):
     dataset = Dataset.from_dict({"label": [0, -1, 3, None, 99, 1], "trusted": [True, None, False, False, None, False]})
     chosen = dataset.select([5, 2, 0])
     noisy = corrupt_labels(chosen, matrix)
@@ -136,7 +138,7 @@ def test_an_empty_dataset_stays_empty(rows, matrix):
 
 
 # ---------------------------------------------------------------------- splits
-def test_of_a_dataset_dict_only_the_flagged_splits_get_noise(rows, matrix):
+def test_only_flagged_splits_of_a_dataset_dict_get_noise(rows, matrix):
     splits = DatasetDict(train=rows, test=rows.remove_columns("trusted"))
     noisy = corrupt_labels(splits, matrix)
     assert isinstance(noisy, DatasetDict)
@@ -146,16 +148,16 @@ def test_of_a_dataset_dict_only_the_flagged_splits_get_noise(rows, matrix):
         corrupt_labels(DatasetDict(train=splits["test"]), matrix)
 
 
-def test_of_a_dataset_dict_without_flag_only_train_gets_noise(rows, matrix):
+def test_only_the_train_split_gets_noise_without_a_flag(rows, matrix):
     splits = DatasetDict(train=rows, test=rows)
     noisy = corrupt_labels(splits, matrix, trusted_column=None)
     assert noisy["test"] is splits["test"]
     assert noisy["train"][:] == corrupt_labels(rows, matrix, trusted_column=None)[:]
-    with pytest.raises(ValueError, match="which of the splits a, b shall have noise"):
+    with pytest.raises(ValueError, match="which of the splits a, b should have noise"):
         corrupt_labels(DatasetDict(a=rows, b=rows), matrix, trusted_column=None)
 
 
-def test_streamed_splits_are_treated_alike(rows, matrix):
+def test_streamed_splits_are_handled_like_datasets(rows, matrix):
     splits = IterableDatasetDict(
         train=rows.to_iterable_dataset(), test=rows.remove_columns("trusted").to_iterable_dataset()
     )
@@ -169,7 +171,7 @@ def test_streamed_splits_are_treated_alike(rows, matrix):
 
 
 # ---------------------------------------------------------------------- bad input
-def test_a_missing_flag_is_an_error_that_names_the_ways_out(rows, matrix):
+def test_a_missing_flag_column_raises_an_error_with_the_fixes(rows, matrix):
     with pytest.raises(ValueError, match="'trusted'.*mark_trusted.*trusted_column=None"):
         corrupt_labels(rows.remove_columns("trusted"), matrix)
 
@@ -182,7 +184,7 @@ def test_labels_are_not_corrupted_twice(rows, matrix):
     assert again["once_noisy"][:] == noisy["label"][:]
 
 
-def test_a_matrix_of_another_size_is_an_error_with_both_numbers(rows):
+def test_a_matrix_of_another_size_raises_an_error_with_both_sizes(rows):
     with pytest.raises(ValueError, match="the corruption matrix has 3 classes, column 'label' has 5"):
         corrupt_labels(rows, np.eye(3))
 
@@ -190,24 +192,24 @@ def test_a_matrix_of_another_size_is_an_error_with_both_numbers(rows):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([0, 1, 5, 9], r"label 5 .*row 2, is no class: classes are 0…4"),
+        ([0, 1, 5, 9], r"label 5 .*row 2, is not a class: classes are 0…4"),
         ([0, -1, 2, 9], r"label -1 .*row 1"),
         ([0, -100, 2, 9], r"label -100 .*row 1"),
-        ([0, 1, None], r"label None .*row 2"),
-        ([None, None], r"label None .*row 0"),
+        ([0, 1, None], r"'label' has no value \(None\) in row 2"),
+        ([None, None], r"'label' has no value \(None\) in row 0"),
         ([0.0, 1.0], r"'label' holds double, first row 0: 0\.0"),
         (["cat", "dog"], r"'label' holds string, first row 0: 'cat'.*class_encode_column"),
         ([True, False], r"'label' holds bool, first row 0: True"),
         ([[[0]], [[1]]], r"'label' holds list<item: list"),
     ],
 )
-def test_labels_that_are_no_classes_are_refused_and_the_first_is_named(values, message):
+def test_labels_that_are_not_classes_raise_an_error_with_the_first_row(values, message):
     dataset = Dataset.from_dict({"label": values})
     with pytest.raises(ValueError, match=message):
         corrupt_labels(dataset, np.eye(5), trusted_column=None)
 
 
-def test_the_row_named_is_the_one_that_the_user_sees(matrix):
+def test_errors_name_the_row_that_the_user_sees(matrix):
     dataset = Dataset.from_dict({"label": [0, 7, 1, 2], "number": [10, 11, 12, 13]})
     with pytest.raises(ValueError, match="label 7 .*row 2,"):
         corrupt_labels(dataset.select([3, 2, 1]), matrix, trusted_column=None)
@@ -218,18 +220,24 @@ def test_the_row_named_is_the_one_that_the_user_sees(matrix):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
-            [0, 1, 0],
-            r"'trusted' holds int64, first row 0: 0; .*cast_column\('trusted', Value\(\"bool\"\)\).*mark_trusted",
-        ),
-        (["yes", "no", "no"], "'trusted' holds string"),
-        ([True, None, False], r"'trusted' has no value \(None\) in row 1"),
-        ([[True], [False], [True]], "flags are lists, but a row has one label"),
+        ([0, 1, 2], "'trusted' has 2 in row 2, .*flags are booleans, 1/0.*mark_trusted"),
+        (["yes", "maybe", "no"], "'trusted' has 'maybe' in row 1, .*true/false.*mark_trusted"),
+        ([0.5, 1.0, 0.0], "'trusted' has 0.5 in row 0, .*mark_trusted"),
+        ([True, None, False], "'trusted' has None in row 1, .*mark_trusted"),
+        ([[True], [False], [True]], "flags are lists, but each row has one label"),
     ],
 )
-def test_flags_that_are_no_booleans_are_refused(matrix, flags, message):
+def test_values_that_are_not_flags_raise_an_error_with_row_and_value(matrix, flags, message):
     with pytest.raises(ValueError, match=message):
         corrupt_labels(Dataset.from_dict({"label": [0, 1, 2], "trusted": flags}), matrix)
+
+
+@pytest.mark.parametrize("flags", [[0, 1, 0], ["no", "YES", "f"], [0.0, 1.0, 0.0]], ids=str)
+def test_flags_may_be_numbers_or_words(matrix, flags):
+    columns = {"label": [0, 1, 2], "trusted": [False, True, False]}
+    noisy = corrupt_labels(Dataset.from_dict({**columns, "trusted": flags}), matrix)
+    assert labels_of(noisy) == labels_of(corrupt_labels(Dataset.from_dict(columns), matrix))
+    assert noisy["trusted"][:] == flags
 
 
 @pytest.mark.parametrize(
@@ -248,7 +256,7 @@ def test_an_index_column_must_hold_unique_integers(matrix, number, message):
         corrupt_labels(dataset, matrix, trusted_column=None, index_column="number")
 
 
-def test_missing_columns_are_named(rows, matrix):
+def test_missing_columns_raise_an_error_with_the_columns(rows, matrix):
     with pytest.raises(ValueError, match="no label_column 'tag'; the columns are text, label"):
         corrupt_labels(rows, matrix, label_column="tag")
     with pytest.raises(ValueError, match="no index_column 'id'"):
@@ -261,19 +269,19 @@ def test_a_type_too_narrow_for_the_classes_is_refused():
         corrupt_labels(dataset, CorruptionMatrix.uniform(200, 0.5), trusted_column=None)
 
 
-def test_what_is_no_dataset_is_refused(matrix):
+def test_an_object_that_is_not_a_dataset_is_refused(matrix):
     with pytest.raises(TypeError, match="not list"):
         corrupt_labels([{"label": 0}], matrix)
 
 
-def test_class_names_in_another_order_are_warned_about(rows, matrix):
+def test_class_names_in_a_different_order_are_warned_about(rows, matrix):
     names = rows.features["label"].names
     with pytest.warns(UserWarning, match="calls class 0 'eel', column 'label' calls it 'ant'"):
         corrupt_labels(rows, matrix.with_names(names[::-1]))
     corrupt_labels(rows, matrix.with_names(names))
 
 
-def test_a_marked_and_corrupted_dataset_is_as_noisy_as_asked():
+def test_the_noise_rate_of_a_marked_and_corrupted_dataset_is_that_of_the_matrix():
     dataset = Dataset.from_dict({"label": [3] * 5000}, features=Features({"label": ClassLabel(num_classes=10)}))
     noisy = corrupt_labels(mark_trusted(dataset, fraction=0.5), CorruptionMatrix.flip(10, 0.4))
     wrong = np.array(noisy["label"]) != 3

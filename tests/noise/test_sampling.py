@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Draws by integer thresholds: frequencies, edges, and values fixed across releases."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -46,7 +48,7 @@ def test_frequencies_are_those_of_the_matrix(family):
 @given(
     hnp.arrays(np.float64, st.integers(1, 8).map(lambda k: (k, k)), elements=st.sampled_from([0, 0, 1e-13, 0.1, 1]))
 )
-def test_impossible_classes_have_no_word_and_the_words_of_the_others_fill_all(weights):
+def test_impossible_classes_have_no_words_and_possible_classes_share_all_words(weights):
     weights[:, 0] += weights.sum(axis=1) == 0
     edges = np.concatenate([np.zeros((len(weights), 1), dtype=np.uint64), thresholds(weights)], axis=1)
     widths = np.diff(edges.astype(np.int64), axis=1)
@@ -61,7 +63,7 @@ def test_impossible_classes_have_no_word_and_the_words_of_the_others_fill_all(we
     hnp.arrays(np.float64, st.integers(2, 8).map(lambda k: (k, k)), elements=st.sampled_from([0, 1e-5, 0.1, 0.7])),
     st.integers(0, 2**32),
 )
-def test_the_table_gives_what_the_thresholds_say(weights, seed):
+def test_the_table_agrees_with_the_thresholds(weights, seed):
     weights[:, 0] += weights.sum(axis=1) == 0
     matrix = CorruptionMatrix(weights / weights.sum(axis=1, keepdims=True))
     labels = np.random.default_rng(seed).integers(0, len(weights), 20_000)
@@ -74,25 +76,24 @@ def test_the_table_gives_what_the_thresholds_say(weights, seed):
     assert np.array_equal(draw(noise, labels), expected)
 
 
-def test_the_table_leaves_to_the_thresholds_what_it_cannot_settle():
+def test_the_table_leaves_undecided_words_to_the_thresholds():
     noise = MatrixNoise(CorruptionMatrix.uniform(3, 1.0), seed=0)
     assert (noise._table == -1).sum() == 6  # two edges inside a row's 4,096 intervals, three rows
 
 
 def test_a_word_on_a_threshold_belongs_to_the_class_above_it():
-    """Or word 0 would draw an impossible first class."""
+    """Otherwise word 0 would draw an impossible first class."""
     noise = MatrixNoise(CorruptionMatrix([[0.0, 1.0, 0.0], [0.5, 0.25, 0.25], [0.25, 0.0, 0.75]]), seed=0)
     half, quarter = 1 << 39, 1 << 38
     cases = [(0, 0, 1), (0, (1 << 40) - 1, 1), (1, half - 1, 0), (1, half, 1), (1, 3 * quarter, 2), (2, quarter, 2)]
     for label, word, expected in cases:
         key = np.array([(label << 40) | word], dtype=np.uint64)
         assert noise._search(key, np.array([label])) == expected
-        settled = noise._table[(label << 12) | (word >> 28)]
-        assert settled in (expected, -1)
+        decided = noise._table[(label << 12) | (word >> 28)]
+        assert decided in (expected, -1)
 
 
-def test_noise_stays_what_it_was():
-    """Results of published seeds must not change with a new release."""
+def test_noise_of_published_seeds_does_not_change():
     labels = np.arange(24) % 4
     noisy = draw(MatrixNoise(CorruptionMatrix.uniform(4, 0.8), seed=0), labels)
     words = uniform_bits("corrupt_labels", 0, np.arange(24), bits=40)
@@ -115,6 +116,6 @@ def test_huge_logits_do_not_overflow():
 
 
 @pytest.mark.parametrize("seed", [0.5, None, "0"])
-def test_a_seed_that_is_no_integer_is_refused(seed):
+def test_a_seed_that_is_not_an_integer_is_refused(seed):
     with pytest.raises(TypeError, match="seed must be an integer"):
         MatrixNoise(CorruptionMatrix.identity(2), seed)

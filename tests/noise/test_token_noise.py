@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`corrupt_labels` on lists of labels."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -30,7 +32,7 @@ def test_ignored_tokens_and_trusted_rows_are_kept(sentences, matrix):
     assert noisy.features["labels"] == noisy.features["clean_label"] == sentences.features["labels"]
 
 
-def test_flags_may_be_given_for_each_token(sentences, matrix):
+def test_flags_may_be_given_per_token(sentences, matrix):
     by_token = corrupt(sentences, matrix, trusted_column="token_trusted")
     everywhere = corrupt(sentences, matrix, trusted_column=None)
     for row, noise in zip(by_token, lists_of(everywhere), strict=True):
@@ -38,14 +40,14 @@ def test_flags_may_be_given_for_each_token(sentences, matrix):
             assert new == (old if flag or old == -100 else drawn)
 
 
-def test_a_draw_depends_on_row_and_place_alone(sentences, matrix):
-    """Cutting rows short, or dropping later rows, leaves what remains as it was."""
+def test_a_draw_depends_only_on_row_and_position(sentences, matrix):
+    """Truncating rows, or dropping later rows, does not change the rest."""
     whole = lists_of(corrupt(sentences, matrix, trusted_column=None))
     cut = sentences.map(lambda row: {"labels": row["labels"][:4]}).select(range(50))
     assert lists_of(corrupt(cut, matrix, trusted_column=None)) == [labels[:4] for labels in whole[:50]]
 
 
-def test_tokens_of_a_row_and_equal_places_of_rows_differ(matrix):
+def test_draws_differ_between_tokens_of_a_row_and_between_rows(matrix):
     dataset = Dataset.from_dict({"labels": [[1] * 50] * 50})
     noisy = np.array(lists_of(corrupt(dataset, matrix, trusted_column=None)))
     assert len({tuple(row) for row in noisy}) == 50
@@ -61,7 +63,7 @@ def test_noise_is_the_same_for_any_chunk_size(sentences, matrix, monkeypatch, si
     assert lists_of(corrupt(sentences.shuffle(seed=0), matrix, trusted_column="token_trusted")) == shuffled
 
 
-def test_noise_is_the_same_on_disk_in_memory_and_in_every_order(sentences, matrix, tmp_path):
+def test_noise_is_the_same_on_disk_in_memory_and_in_any_order(sentences, matrix, tmp_path):
     sentences.save_to_disk(tmp_path / "sentences", num_shards=3)
     stored = load_from_disk(tmp_path / "sentences")
     assert corrupt(stored, matrix)[:] == corrupt(sentences, matrix)[:]
@@ -71,8 +73,8 @@ def test_noise_is_the_same_on_disk_in_memory_and_in_every_order(sentences, matri
     assert {row["number"]: row["labels"] for row in shuffled} == expected
 
 
-def test_slices_of_lists_are_read_and_written_right(sentences, matrix):
-    part = sentences.select(range(101, 200))  # a slice of the Arrow table: offsets do not begin at zero
+def test_slices_of_lists_are_read_and_written_correctly(sentences, matrix):
+    part = sentences.select(range(101, 200))  # a slice of the Arrow table: offsets do not start at zero
     assert part._indices is None
     noisy = corrupt(part, matrix)
     assert lists_of(noisy) == lists_of(corrupt(Dataset.from_dict(part[:], features=part.features), matrix))
@@ -83,13 +85,17 @@ def test_slices_of_lists_are_read_and_written_right(sentences, matrix):
     "feature",
     [List(Value("int32")), LargeList(Value("int64")), List(ClassLabel(num_classes=5)), List(Value("int8"), 3)],
 )
-def test_every_kind_of_list_is_kept(matrix, feature):
+def test_list_types_are_kept(matrix, feature):
     labels = np.random.default_rng(0).integers(0, 5, (40, 3)).tolist()
     plain = corrupt(Dataset.from_dict({"labels": labels}), matrix, trusted_column=None)
     dataset = Dataset.from_dict({"labels": labels}, features=Features({"labels": feature}))
     noisy = corrupt(dataset, matrix, trusted_column=None)
     assert noisy.features["labels"] == noisy.features["clean_label"] == feature
     assert lists_of(noisy) == lists_of(plain)
+    few = dataset.select([7, 3])
+    assert lists_of(corrupt(few, matrix, trusted_column=None)) == lists_of(
+        corrupt(few.flatten_indices(), matrix, trusted_column=None)
+    )
     sliced = corrupt(dataset.select(range(5, 40)), matrix, trusted_column=None)
     assert lists_of(sliced, "clean_label") == labels[5:]
     assert lists_of(sliced) == lists_of(
@@ -104,7 +110,7 @@ def test_empty_lists_stay_empty(matrix):
     assert lists_of(corrupt(nothing, matrix, trusted_column=None)) == [[], []]
 
 
-def test_rows_left_out_may_hold_anything(matrix):
+def test_rows_outside_the_selection_may_hold_anything(matrix):
     dataset = Dataset.from_dict(
         {"labels": [[1, 2], None, [3, None, 99], [4]], "trusted": [[False, True], [True], None, [False]]}
     )
@@ -116,23 +122,23 @@ def test_rows_left_out_may_hold_anything(matrix):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([[0, 1], [-100, -1]], r"label -1 .*row 1, token 1, is no class: classes are 0…4, or -100"),
+        ([[0, 1], [-100, -1]], r"label -1 .*row 1, token 1, is not a class: classes are 0…4, or -100"),
         ([[0, 1], [], [2, 5]], r"label 5 .*row 2, token 1"),
-        ([[0, 1], [None, 2]], r"label None .*row 1, token 0"),
-        ([[0, 1], None], r"'labels' has no list \(None\) in row 1"),
+        ([[0, 1], [None, 2]], r"'labels' has no value \(None\) in row 1, token 0"),
+        ([[0, 1], None], r"'labels' has no value \(None\) in row 1\."),
         ([[0.0], [1.5]], r"'labels' holds list<item: double>, first row 0: \[0\.0\]"),
         ([["a"], ["b"]], "'labels' holds list<item: string>"),
     ],
 )
-def test_tokens_that_are_no_classes_are_refused_and_named(matrix, labels, message):
+def test_tokens_that_are_not_classes_raise_an_error_with_row_and_token(matrix, labels, message):
     with pytest.raises(ValueError, match=message):
         corrupt(Dataset.from_dict({"labels": labels}), matrix, trusted_column=None)
 
 
-def test_flags_must_be_as_many_as_labels(matrix):
+def test_there_must_be_one_flag_per_label(matrix):
     dataset = Dataset.from_dict({"labels": [[0, 1], [2, 3]], "trusted": [[True, False], [True]]})
     with pytest.raises(ValueError, match="row 1 has 2 labels and 1 trusted flags"):
         corrupt(dataset, matrix)
     missing = Dataset.from_dict({"labels": [[0, 1], [2, 3]], "trusted": [[True, False], [True, None]]})
-    with pytest.raises(ValueError, match=r"'trusted' has no value \(None\) in row 1, token 1"):
+    with pytest.raises(ValueError, match="'trusted' has None in row 1, token 1, .*mark_trusted"):
         corrupt(missing, matrix)

@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`weak_labels` from given logits and from models."""
+
 from __future__ import annotations
 
 import pickle
@@ -16,7 +18,7 @@ from glc_hf import weak_labels
 
 @pytest.fixture
 def rows(rows) -> Dataset:
-    """500 rows with an input that tells the class."""
+    """500 rows with an input that determines the class."""
     rows = rows.select(range(500))
     return rows.add_column("x", (np.array(rows["label"])[:, None] == np.arange(5)).astype(np.float32).tolist())
 
@@ -37,7 +39,7 @@ class Linear(torch.nn.Module):
 
 
 class Slow(Linear):
-    """The same, with time for another thread to get in between."""
+    """The same, slow enough for another thread to interfere."""
 
     def forward(self, x):
         time.sleep(0.002)
@@ -52,7 +54,7 @@ def labels_of(dataset) -> list[int]:
     return [row["label"] for row in dataset]
 
 
-# ---------------------------------------------------------------------- logits at hand
+# ---------------------------------------------------------------------- given logits
 def test_labels_are_drawn_from_the_softmax_with_temperature():
     logits = np.array([3.0, 1.0, 0.0])
     dataset = Dataset.from_dict({"label": np.zeros(50_000, dtype=np.int64)})
@@ -62,13 +64,13 @@ def test_labels_are_drawn_from_the_softmax_with_temperature():
     assert stats.chisquare(counts, 50_000 * expected / expected.sum()).pvalue > 1e-3
 
 
-def test_the_temperature_is_five_unless_said_otherwise(rows):
+def test_the_default_temperature_is_five(rows):
     assert labels_of(weak_labels(rows, logits_of(rows))) == labels_of(
         weak_labels(rows, logits_of(rows) / 5, temperature=1)
     )
 
 
-def test_trusted_rows_keep_their_labels_and_old_ones_are_kept(rows):
+def test_trusted_rows_keep_their_labels_and_clean_labels_are_stored(rows):
     noisy = weak_labels(rows, logits=np.zeros((500, 5)))
     trusted, before, after = (np.array(noisy[name]) for name in ("trusted", "clean_label", "label"))
     assert np.array_equal(before, rows["label"])
@@ -77,7 +79,7 @@ def test_trusted_rows_keep_their_labels_and_old_ones_are_kept(rows):
     assert noisy.features["label"] == rows.features["label"] == noisy.features["clean_label"]
 
 
-def test_logits_go_by_the_order_that_the_user_sees(rows):
+def test_logits_are_in_the_order_that_the_user_sees(rows):
     shuffled = rows.shuffle(seed=0)
     certain = weak_labels(shuffled, 1000 * logits_of(shuffled), trusted_column=None)
     assert labels_of(certain) == shuffled["label"][:]
@@ -88,7 +90,7 @@ def test_logits_go_by_the_order_that_the_user_sees(rows):
     assert by_number[0] == by_number[1]
 
 
-def test_weak_labels_and_other_draws_are_independent(rows):
+def test_different_seeds_give_different_weak_labels(rows):
     first, second = (labels_of(weak_labels(rows, np.zeros((500, 5)), seed=seed)) for seed in (0, 1))
     assert first != second
 
@@ -108,12 +110,12 @@ def test_logits_may_be_arrays_tensors_or_lists(rows, kind):
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("size", [65_536, 50])
-def test_tokens_take_logits_flat_or_row_by_row(sentences, monkeypatch, size):
+def test_token_logits_may_be_flat_or_per_row(sentences, monkeypatch, size):
     monkeypatch.setattr("glc_hf.labels.row_index.CHUNK_SIZE", size)
     names = {"label_column": "labels", "trusted_column": "token_trusted"}
     lengths = [len(labels) for labels in sentences["labels"]]
     flat = np.random.default_rng(0).normal(size=(sum(lengths), 5))
-    flat[np.array([label for row in sentences["labels"] for label in row]) == -100] = np.nan  # nobody looks at them
+    flat[np.array([label for row in sentences["labels"] for label in row]) == -100] = np.nan  # not used
     by_row = np.split(flat, np.cumsum(lengths)[:-1])
     noisy = weak_labels(sentences, flat, **names)
     certain = np.where(np.isnan(flat), np.nan, 1e6 * flat)
@@ -133,7 +135,7 @@ def test_tokens_take_logits_flat_or_row_by_row(sentences, monkeypatch, size):
 
 # ---------------------------------------------------------------------- a model
 @pytest.mark.parametrize("batch_size", [1, 64, 1000])
-def test_a_model_gives_what_its_logits_give(rows, batch_size):
+def test_a_model_gives_the_same_labels_as_its_logits(rows, batch_size):
     model = Linear()
     noisy = weak_labels(rows, model=model, batch_size=batch_size)
     assert labels_of(noisy) == labels_of(weak_labels(rows, logits_of(rows)))
@@ -141,7 +143,7 @@ def test_a_model_gives_what_its_logits_give(rows, batch_size):
     assert max(size for size, _ in model.calls) == min(batch_size, 500)
 
 
-def test_the_model_is_run_without_dropout_and_gradients_and_left_as_it_was(rows):
+def test_the_model_runs_without_dropout_and_gradients_and_is_restored(rows):
     model = Linear().train()
     model.frozen.eval()
     weak_labels(rows, model=model)
@@ -163,16 +165,16 @@ def test_only_the_columns_that_the_model_takes_are_read(rows):
 
 
 @pytest.mark.parametrize("form", ["torch", "numpy", "arrow", "transform"])
-def test_the_model_sees_rows_through_every_format(rows, form):
+def test_the_model_reads_rows_in_any_format(rows, form):
     view = rows.with_format(form) if form != "transform" else rows
-    if form == "transform":  # its inputs have nothing to do with the column of that name
+    if form == "transform":  # its inputs differ from the column of that name
         view = rows.rename_column("x", "raw").add_column("x", ["?"] * 500)
         view = view.with_transform(lambda batch: {"x": batch["raw"]})
     noisy = weak_labels(view, model=Linear()).with_format(None)
     assert labels_of(noisy) == labels_of(weak_labels(rows, logits_of(rows)))
 
 
-def test_a_collator_may_make_the_inputs(rows):
+def test_a_collator_may_create_the_inputs(rows):
     def collate(examples):
         numbers = {"number": torch.tensor([example["number"] for example in examples])}
         return numbers | {"x": torch.tensor([example["text_x"] for example in examples])}
@@ -184,14 +186,14 @@ def test_a_collator_may_make_the_inputs(rows):
 
 
 class Tagger(torch.nn.Module):
-    """Logits for each token: the token's number in five-fold."""
+    """Logits per token: one-hot of the token's number modulo 5."""
 
     def forward(self, input_ids, attention_mask):
         return {"logits": torch.nn.functional.one_hot(input_ids % 5, 5).float() * 30}
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_model_tags_tokens_whatever_side_is_padded(sentences, side):
+def test_a_model_labels_tokens_with_padding_on_either_side(sentences, side):
     dataset = sentences.map(lambda row: {"input_ids": [max(label, 0) + 5 for label in row["labels"]]})
 
     def collate(examples):
@@ -199,8 +201,8 @@ def test_a_model_tags_tokens_whatever_side_is_padded(sentences, side):
         width = max(max(len(row) for row in rows), 1)
         ids, mask = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width)
         for number, row in enumerate(rows):
-            place = slice(0, len(row)) if side == "right" else slice(width - len(row), width)
-            ids[number, place], mask[number, place] = row, 1
+            span = slice(0, len(row)) if side == "right" else slice(width - len(row), width)
+            ids[number, span], mask[number, span] = row, 1
         return {"input_ids": ids, "attention_mask": mask}
 
     options = {"label_column": "labels", "trusted_column": None, "temperature": 0.1}
@@ -212,7 +214,7 @@ def test_a_model_tags_tokens_whatever_side_is_padded(sentences, side):
     assert noisy["labels"][:] == weak_labels(dataset, flat, **soft)["labels"][:]
 
 
-def test_a_model_of_transformers_will_do():
+def test_a_transformers_model_can_be_used():
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(
@@ -230,7 +232,7 @@ def test_a_model_of_transformers_will_do():
 
 # ---------------------------------------------------------------------- streams and splits
 @pytest.mark.parametrize("python", [False, True])
-def test_a_model_labels_streams_as_it_labels_datasets(rows, python):
+def test_a_model_labels_streams_like_datasets(rows, python):
     stream = rows.to_iterable_dataset(num_shards=3)
     stream = stream.map(lambda row: row) if python else stream
     model = Linear().train()
@@ -251,7 +253,7 @@ def test_a_model_labels_streams_as_it_labels_datasets(rows, python):
 
 
 def test_shards_that_are_read_in_threads_share_the_model(rows):
-    """`datasets` reads the shards of a shuffled stream in threads: none may find the model in training mode."""
+    """`datasets` reads the shards of a shuffled stream in threads: none may run the model in training mode."""
 
     stream = weak_labels(rows.to_iterable_dataset(num_shards=8), model=Slow(), index_column="number", batch_size=8)
     read = {row["number"]: row["label"] for row in stream.shuffle(seed=0, buffer_size=50)}
@@ -259,7 +261,7 @@ def test_shards_that_are_read_in_threads_share_the_model(rows):
     assert {row["number"]: row["label"] for row in pickle.loads(pickle.dumps(stream))} == read
 
 
-def test_logits_are_for_one_split(rows):
+def test_logits_apply_to_one_split(rows):
     splits = DatasetDict(train=rows, test=rows.remove_columns("trusted"))
     noisy = weak_labels(splits, logits_of(rows))
     assert labels_of(noisy["train"]) == labels_of(weak_labels(rows, logits_of(rows)))
@@ -271,27 +273,27 @@ def test_logits_are_for_one_split(rows):
 
 
 # ---------------------------------------------------------------------- bad input
-def test_bad_logits_are_refused_and_named(rows):
+def test_bad_logits_raise_an_error_with_the_row(rows):
     logits = logits_of(rows)
     untrusted = int(np.argmin(rows["trusted"][10:])) + 10
     for value in (np.nan, np.inf):
         logits[untrusted, 2] = value
-        with pytest.raises(ValueError, match=f"logits of row {untrusted} are no scores"):
+        with pytest.raises(ValueError, match=f"logits of row {untrusted} are not usable"):
             weak_labels(rows, logits)
     logits[untrusted] = -np.inf
-    with pytest.raises(ValueError, match=f"logits of row {untrusted} are no scores"):
+    with pytest.raises(ValueError, match=f"logits of row {untrusted} are not usable"):
         weak_labels(rows, logits)
     logits[untrusted] = [-np.inf, -np.inf, 0, -np.inf, -np.inf]
     assert weak_labels(rows, logits)[untrusted]["label"] == 2
 
 
-def test_logits_of_another_shape_are_refused_with_the_numbers(rows, sentences):
+def test_logits_of_another_shape_raise_an_error_with_both_shapes(rows, sentences):
     cases = {
         "logits= is for 499 rows, the dataset has 500 rows": np.zeros((499, 5)),
         r"logits=… has 4 classes, column 'label' has 5": np.zeros((500, 4)),
         r"must be numbers of shape \(rows, K\), got shape \(500,\)": np.zeros(500),
-        "has 1 logit for each label": np.zeros((500, 1)),
-        "one array for each row, but a row has one label": [np.zeros((2, 5))] * 500,
+        "has 1 logit per label": np.zeros((500, 1)),
+        "one array per row, but each row has one label": [np.zeros((2, 5))] * 500,
     }
     for message, logits in cases.items():
         with pytest.raises(ValueError, match=message):
@@ -340,7 +342,7 @@ def test_models_with_other_heads_are_refused(rows):
             return SimpleNamespace(logits=x[:, None, :])
 
     cases = {
-        "Headless gives Tensor, which has no `logits`": Headless,
+        "Headless returns Tensor, which has no `logits`": Headless,
         "the model has 1 logit": OneLogit,
         "the weak classifier has 4 classes, column 'label' has 5": FourClasses,
         r"shape \(32, 1, 5\); these labels need \(rows, classes\)": PerToken,
@@ -350,7 +352,7 @@ def test_models_with_other_heads_are_refused(rows):
             weak_labels(rows, model=model())
 
 
-def test_labels_are_checked_as_for_any_noise(rows):
+def test_labels_are_checked_as_in_corrupt_labels(rows):
     features = Features({"label": Value("int64"), "x": rows.features["x"]})
     bad = Dataset.from_dict({"label": [0, 5], "x": [[0.0] * 5] * 2}, features=features)
     with pytest.raises(ValueError, match="label 5 .*row 1"):

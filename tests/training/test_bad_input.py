@@ -43,10 +43,13 @@ def test_no_trusted_column(tmp_path):
 
 
 def test_a_flag_that_is_not_boolean(tmp_path):
-    data = noisy_text_rows().cast_column("trusted", Value("int64"))
-    _refused(tmp_path, r"'trusted'.*int64.*cast_column\('trusted', Value\(\"bool\"\)\)", data=data)
-    words = data.remove_columns("trusted").add_column("trusted", ["yes" if flag else "no" for flag in data["trusted"]])
-    _refused(tmp_path, r"'trusted'.*string.*add_column\('trusted', \[word == 'yes' for word in", data=words)
+    data = noisy_text_rows()
+    flags = data["trusted"][:]
+    numbers = data.remove_columns("trusted").add_column("trusted", [2, *map(int, flags[1:])])
+    _refused(tmp_path, r"'trusted' has 2 in row 0, .*1/0.*mark_trusted", data=numbers)
+    words = ["maybe", *("yes" if flag else "no" for flag in flags[1:])]
+    words = data.remove_columns("trusted").add_column("trusted", words)
+    _refused(tmp_path, r"'trusted' has 'maybe' in row 0, .*yes/no.*mark_trusted", data=words)
 
 
 def test_every_row_trusted(tmp_path):

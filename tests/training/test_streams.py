@@ -92,7 +92,7 @@ def test_flags_of_tokens_choose_within_a_row_of_a_stream(tmp_path):
     ("flags", "told"),
     [
         ([None, True, True, True], "a row has None in 'trusted': flags are booleans"),
-        (["yes", "no", "no", "no"], "a row has 'yes' in 'trusted': flags are booleans"),
+        (["maybe", "no", "no", "no"], "a row has 'maybe' in 'trusted': flags are booleans"),
         ([0.5, 1.0, 0.0, 0.0], "a row has 0.5 in 'trusted'"),
     ],
 )
