@@ -14,7 +14,6 @@ from transformers import ViTConfig, ViTForImageClassification
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.correction.linear import LinearHead
 from glc_hf.methods.glc import GoldLossCorrection
-from glc_hf.training import probe as probe_module
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.probe import MappedRows, ProbeStage, read_features, write_features
 from tests.training.tiny import (
@@ -152,11 +151,11 @@ def test_refinement_on_features_brings_the_matrix_closer_to_the_true_one(tmp_pat
 def test_features_are_cached_by_weights_and_rows(tmp_path, cache, monkeypatch):
     written = []
 
-    def spy(file, batches):
-        written.append(file)
-        write_features(file, batches)
+    def spy(path, batches):
+        written.append(path)
+        write_features(path, batches)
 
-    monkeypatch.setattr(probe_module, "write_features", spy)
+    monkeypatch.setattr("glc_hf.training.probe.write_features", spy)
     first = make_trainer(tmp_path / "1")
     first.train()
     assert len(list(cache.iterdir())) == len(written) == 1
@@ -167,10 +166,10 @@ def test_features_are_cached_by_weights_and_rows(tmp_path, cache, monkeypatch):
     assert len(written) == 2
     make_trainer(tmp_path / "4", data=noisy_text_rows(strength=0.3)).train()  # other labels
     assert len(written) == 3
-    backwards = [row[::-1] for row in noisy_text_rows()["input_ids"]]
-    make_trainer(
-        tmp_path / "5", data=noisy_text_rows().remove_columns("input_ids").add_column("input_ids", backwards)
-    ).train()
+    data = noisy_text_rows()
+    reversed_ids = [row[::-1] for row in data["input_ids"]]
+    data = data.remove_columns("input_ids").add_column("input_ids", reversed_ids)
+    make_trainer(tmp_path / "5", data=data).train()
     assert len(written) == len(list(cache.iterdir())) == 4
 
 
@@ -205,8 +204,8 @@ def test_interrupted_writing_leaves_no_file(tmp_path):
 
 
 def test_large_features_are_memory_mapped(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe_module, "_ROWS_PER_BATCH", 10)
-    monkeypatch.setattr(probe_module, "_MAX_IN_MEMORY", 50)
+    monkeypatch.setattr("glc_hf.training.probe._ROWS_PER_BATCH", 10)
+    monkeypatch.setattr("glc_hf.training.probe._MAX_IN_MEMORY", 50)
     rows, numbers = torch.randn(95, 4), torch.randperm(95)
     write_features(tmp_path / "f.arrow", zip(rows.split(7), numbers.split(7), strict=True))
     mapped, numbers_read = read_features(tmp_path / "f.arrow")
@@ -287,8 +286,8 @@ def test_calibration_holds_out_rows_of_the_probe(tmp_path, probes):
 
 def test_resumed_run_reuses_its_finished_probe(tmp_path, monkeypatch):
     settings = {"save_strategy": "steps", "save_steps": 2}
-    whole = make_trainer(tmp_path / "whole", **settings)
-    whole.train()
+    first = make_trainer(tmp_path / "uninterrupted", **settings)
+    first.train()
 
     def crash(self, run):
         raise KeyboardInterrupt
@@ -302,8 +301,8 @@ def test_resumed_run_reuses_its_finished_probe(tmp_path, monkeypatch):
     resumed = make_trainer(tmp_path / "stopped", **settings)
     resumed.train(resume_from_checkpoint=True)
     assert not trained
-    assert same_weights(weights(resumed.model), weights(whole.model))
-    assert resumed.corruption_matrix == whole.corruption_matrix
+    assert same_weights(weights(resumed.model), weights(first.model))
+    assert resumed.corruption_matrix == first.corruption_matrix
 
 
 def test_short_stage_trains_for_a_fraction_of_the_steps_or_epochs(tmp_path):

@@ -136,7 +136,7 @@ def test_finished_run_keeps_only_its_estimate_beside_the_checkpoints(tmp_path):
 
 
 def test_resume_ignores_checkpoints_of_an_earlier_run_in_the_same_folder(tmp_path, uninterrupted):
-    """A second run with another learning rate crashes in stage 1. Resuming it must not use the first run's last stage."""
+    """A second run with another learning rate crashes in stage 1. Resuming it must not use the first run's end."""
     _trainer(tmp_path, learning_rate=1e-4).train()
     with pytest.raises(Crash):
         _trainer(tmp_path, [CrashAt(1, 3)]).train()
@@ -271,11 +271,11 @@ def test_comparison_with_stage2_start_continue_resumes(tmp_path):
 
     methods = ["glc", "confusion_matrix"]
     compared = compare_methods(methods, trainer_factory(tmp_path / "uninterrupted"))
-    whole = {trainer.args.method: weights(trainer.model) for trainer, _ in compared}
+    expected = {trainer.args.method: weights(trainer.model) for trainer, _ in compared}
     with pytest.raises(Crash):
         list(compare_methods(methods, trainer_factory(tmp_path / "stopped", CrashAt(2, 1))))
     for trainer, _ in compare_methods(methods, trainer_factory(tmp_path / "stopped"), resume=True):
-        assert same_weights(weights(trainer.model), whole[trainer.args.method])
+        assert same_weights(weights(trainer.model), expected[trainer.args.method])
 
 
 def test_finished_run_without_its_checkpoints_runs_again(tmp_path):
@@ -289,8 +289,8 @@ def test_finished_run_without_its_checkpoints_runs_again(tmp_path):
 
 
 def test_bf16_run_that_crashed_before_the_estimate_ends_with_the_same_weights(tmp_path, monkeypatch):
-    whole = _trainer(tmp_path / "uninterrupted", bf16=True)
-    whole.train()
+    first = _trainer(tmp_path / "uninterrupted", bf16=True)
+    first.train()
 
     with monkeypatch.context() as patch:
         patch.setattr(GoldLossCorrection, "estimate", _crash)
@@ -298,5 +298,5 @@ def test_bf16_run_that_crashed_before_the_estimate_ends_with_the_same_weights(tm
             _trainer(tmp_path / "stopped", bf16=True).train()
     trainer = _trainer(tmp_path / "stopped", bf16=True)
     trainer.train(resume_from_checkpoint=True)
-    assert trainer.corruption_matrix == whole.corruption_matrix
-    assert same_weights(weights(trainer.model), weights(whole.model))
+    assert trainer.corruption_matrix == first.corruption_matrix
+    assert same_weights(weights(trainer.model), weights(first.model))
