@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Launches real processes on the CPU, by torchrun or by `accelerate launch`."""
+"""Launch several processes on the CPU, with `torchrun` or `accelerate launch`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def launch(launcher: str, processes: int, folder: Path) -> dict[str, Any]:
-    """Runs `tests.distributed.run_training` in so many processes and returns what its main process wrote."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    """Run `tests.distributed.run_training` in several processes. Returns the results of the main process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     commands = {
         "torchrun": [
             "torch.distributed.run", f"--nproc_per_node={processes}", "--master_addr=127.0.0.1",
@@ -34,8 +34,8 @@ def launch(launcher: str, processes: int, folder: Path) -> dict[str, Any]:
     }  # fmt: skip
     command = [sys.executable, "-m", *commands[launcher], "-m", "tests.distributed.run_training", str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400)
-    if done.returncode != 0:
-        raise AssertionError(f"{processes} processes failed:\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}")
-    found = json.loads((folder / "found.json").read_text())
-    return {**found, "tensors": load_file(folder / "tensors.safetensors")}
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400)
+    if finished.returncode != 0:
+        raise AssertionError(f"{processes} processes failed:\n{finished.stdout[-2000:]}\n{finished.stderr[-6000:]}")
+    results = json.loads((folder / "results.json").read_text())
+    return {**results, "tensors": load_file(folder / "tensors.safetensors")}

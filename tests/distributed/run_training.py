@@ -1,7 +1,7 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Trainings as a user's script would be launched: each process runs this file, with the folder to write to as its
-argument. Several cases in one launch, since starting the processes takes longer than all of them.
+A training script, launched like a user's. Every process runs it, with the output folder as its argument. All cases
+share one launch, because starting the processes takes longer than running the cases.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from glc_hf.training.weak_training import label_by_weak_classifier
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows, weights
 
 
-# 12 rows a step, however they are shared out; 241 rows leave a tail that neither 2 nor 3 processes can share evenly.
+# 12 rows per step in total. 241 rows leave a last batch that neither 2 nor 3 processes can divide evenly.
 ROWS, GLOBAL_BATCH = 241, 12
 TRUSTED_COUNTS, EVAL_BATCHES = (2, 7, 49, 99), (5, 64)
 
 
 def run_cases(folder: Path) -> dict[str, Any]:
-    """Runs every case; the main process returns (and writes) what the test compares, the others what they wrote."""
+    """Run all cases and return their results."""
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    written = _watch_writing(folder) if processes > 1 else []
-    found: dict[str, Any] = {"matrices": {}, "tensors": {}}
-    train(folder / "odd", noisy_text_rows(rows=ROWS), "odd", processes, found)
-    # All trusted rows at the front, in order: no process but the first meets one in most batches.
-    first = noisy_text_rows(rows=100, trusted=0.1).sort("trusted", reverse=True)
-    train(folder / "front", first, "front", processes, found, train_sampling_strategy="sequential")
+    written = _record_written_files(folder) if processes > 1 else []
+    results: dict[str, Any] = {"matrices": {}, "tensors": {}}
+    train(folder / "odd", noisy_text_rows(rows=ROWS), "odd", processes, results)
+    # Trusted rows come first, in order: in most batches only the first process has any.
+    trusted_first = noisy_text_rows(rows=100, trusted=0.1).sort("trusted", reverse=True)
+    train(folder / "front", trusted_first, "front", processes, results, train_sampling_strategy="sequential")
     stream = noisy_text_rows(rows=120).to_iterable_dataset()
-    train(folder / "stream", stream, "stream", processes, found, max_steps=9, trusted_share=0)
-    with tempfile.TemporaryDirectory() as cache:  # where each process keeps the features of its rows
+    train(folder / "stream", stream, "stream", processes, results, max_steps=9, trusted_share=0)
+    with tempfile.TemporaryDirectory() as cache:  # for the features of the rows of each process
         datasets.config.HF_DATASETS_CACHE = Path(cache)
-        train(folder / "probe", noisy_text_rows(rows=ROWS), "probe", processes, found, max_steps=1, stage1="probe")
+        train(folder / "probe", noisy_text_rows(rows=ROWS), "probe", processes, results, max_steps=1, stage1="probe")
     weak = config(folder / "weak", per_device_train_batch_size=GLOBAL_BATCH // processes)
     noisy, _ = label_by_weak_classifier(text_rows(50), bert(), weak, num_train_epochs=1)
-    found["weak"] = noisy["label"][:]
+    results["weak"] = noisy["label"][:]
     for count in TRUSTED_COUNTS:
         for batch in EVAL_BATCHES:
-            found["matrices"][f"{count} rows, batches of {batch}"] = _estimate(folder, count, batch)
+            results["matrices"][f"{count} rows, batches of {batch}"] = _estimate(folder, count, batch)
     if processes < 3:
-        # The last stage goes on from the first one's weights, which have to be gathered.
+        # The last stage continues from the weights of the first, which must be gathered.
         settings = {"max_steps": 6, "stage2_start": "continue"}
         if processes > 1:
             settings.update(fsdp=True, fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["BertLayer"]})
-        train(folder / "fsdp", noisy_text_rows(), "fsdp", processes, found, **settings)
-    found["written_by_process"] = _gather(written)
-    return found
+        train(folder / "fsdp", noisy_text_rows(), "fsdp", processes, results, **settings)
+    results["written_by_process"] = _gather(written)
+    return results
 
 
 def train(
@@ -67,28 +67,28 @@ def train(
     data: Any,
     name: str,
     processes: int,
-    found: dict[str, Any],
+    results: dict[str, Any],
     resume: bool = False,
     **settings: Any,
 ) -> None:
-    """Trains a case and puts what came of it into `found`."""
+    """Train one case and add its results to `results`."""
     arguments = {
         "per_device_train_batch_size": GLOBAL_BATCH // processes,
         "max_steps": -1,
         "num_train_epochs": 2,
         "learning_rate": 1e-3,
-        "logging_steps": 1,  # what is not logged is summed on each process alone
+        "logging_steps": 1,  # a loss that is not logged is summed per process
         "save_strategy": "steps" if name == "odd" else "no",
         "save_steps": 20,
         **settings,
     }
-    made = config(folder, **arguments)
-    if made.fsdp:
-        _pass_off_as_gpus()
-    trainer = GLCTrainer(bert(), made, train_dataset=data, eval_dataset=text_rows(31, trusted=None))
+    args = config(folder, **arguments)
+    if args.fsdp:
+        _declare_cpus_as_gpus()
+    trainer = GLCTrainer(bert(), args, train_dataset=data, eval_dataset=text_rows(31, trusted=None))
     metrics = trainer.train(resume_from_checkpoint=resume).metrics
-    found["processes"] = trainer.accelerator.num_processes
-    found[name] = {
+    results["processes"] = trainer.accelerator.num_processes
+    results[name] = {
         "train_loss": metrics["train_loss"],
         "stage1_train_loss": metrics.get("stage1_train_loss"),
         "probe_penalty": metrics.get("stage1_probe_penalty"),
@@ -97,16 +97,14 @@ def train(
     }
     trainer.save_model()
     if trainer.is_fsdp_enabled:
-        shared_out = [
-            isinstance(parameter, torch.distributed.tensor.DTensor) for parameter in trainer.model.parameters()
-        ]
-        found[name]["shared_out"] = all(shared_out)
+        sharded = [isinstance(parameter, torch.distributed.tensor.DTensor) for parameter in trainer.model.parameters()]
+        results[name]["sharded"] = all(sharded)
     else:
-        found["tensors"].update({f"{name}/{key}": value for key, value in weights(trainer.model).items()})
+        results["tensors"].update({f"{name}/{key}": value for key, value in weights(trainer.model).items()})
 
 
 def _estimate(folder: Path, count: int, batch: int) -> list[list[float]]:
-    """The matrix from so many trusted rows, stage 1 taken as the initial weights."""
+    """The matrix estimated from `count` trusted rows, with the initial weights as the result of stage 1."""
     clean: Dataset = text_rows(150, trusted=None)
     data = mark_trusted(clean, count=count, seed=count)
     trainer = GLCTrainer(
@@ -119,8 +117,8 @@ def _estimate(folder: Path, count: int, batch: int) -> list[list[float]]:
     return trainer.corruption_matrix.probs.tolist()
 
 
-def _pass_off_as_gpus() -> None:
-    """Accelerate shares parameters out on GPUs alone; the CPU does just as well."""
+def _declare_cpus_as_gpus() -> None:
+    """Make accelerate shard parameters, which it does on GPUs only, although it works on CPUs."""
     from accelerate.state import AcceleratorState, PartialState
     from accelerate.utils import DistributedType
 
@@ -128,8 +126,8 @@ def _pass_off_as_gpus() -> None:
     PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
-def _watch_writing(folder: Path) -> list[str]:
-    """Collects the files in the folder that this process opens for writing, renames or removes. To its end."""
+def _record_written_files(folder: Path) -> list[str]:
+    """A list of the files in the folder that this process opens for writing, renames or removes from now on."""
     written: list[str] = []
 
     def hook(event: str, arguments: tuple) -> None:
@@ -150,14 +148,14 @@ def _gather(value: Any) -> list[Any]:
 
 
 def main(folder: Path) -> None:
-    """Runs the cases and has the main process write what was found."""
-    found = run_cases(folder)
-    tensors = found.pop("tensors")
+    """Run all cases. The main process writes the results."""
+    results = run_cases(folder)
+    tensors = results.pop("tensors")
     if int(os.environ.get("RANK", "0")) == 0:
         save_file(tensors, folder / "tensors.safetensors")
-        (folder / "found.json").write_text(json.dumps(found))
-    # What wraps a model holds the process group, and is itself held by cycles: a group that is still alive when Python
-    # shuts down may abort the process.
+        (folder / "results.json").write_text(json.dumps(results))
+    # Model wrappers hold the process group and are part of reference cycles. A group that is alive when Python shuts
+    # down may abort the process.
     gc.collect()
     torch.distributed.destroy_process_group()
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The numbers do not depend on how many processes made them."""
+"""Results do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def three(tmp_path_factory):
 
 @pytest.fixture(params=["two", "three"])
 def several(request):
-    found = request.getfixturevalue(request.param)
-    assert found["processes"] == {"two": 2, "three": 3}[request.param]
-    return found
+    results = request.getfixturevalue(request.param)
+    assert results["processes"] == {"two": 2, "three": 3}[request.param]
+    return results
 
 
 @pytest.mark.parametrize("case", ["odd", "front", "stream"])
-def test_several_processes_train_the_weights_of_one(one, several, case):
+def test_several_processes_give_the_same_weights_as_one(one, several, case):
     names = [name for name in one["tensors"] if name.startswith(case)]
     assert names
     for name in names:
@@ -54,51 +54,51 @@ def test_several_processes_train_the_weights_of_one(one, several, case):
     np.testing.assert_allclose(several[case]["matrix"], one[case]["matrix"], atol=1e-5)
 
 
-def test_the_matrix_depends_neither_on_processes_nor_on_batches(one, several):
-    """From the same weights, 2 to 99 trusted rows; with two of them and three processes, one process has none."""
+def test_matrix_does_not_depend_on_processes_or_batch_size(one, several):
+    """2 to 99 trusted rows from the same weights. With two rows and three processes, one process has none."""
     assert several["matrices"].keys() == one["matrices"].keys()
     for name, matrix in one["matrices"].items():
         np.testing.assert_allclose(several["matrices"][name], matrix, atol=1e-7, err_msg=name)
-        whole = one["matrices"][re.sub("batches of .*", "batches of 64", name)]
-        np.testing.assert_allclose(matrix, whole, atol=1e-7, err_msg=name)
+        expected = one["matrices"][re.sub("batches of .*", "batches of 64", name)]
+        np.testing.assert_allclose(matrix, expected, atol=1e-7, err_msg=name)
 
 
-def test_processes_that_embed_their_shares_fit_one_probe(one, several):
-    """The optimizer of the head takes another way with every rounding, to the same place."""
+def test_several_processes_fit_the_same_probe_as_one(one, several):
+    """Rounding changes the path of the optimizer of the head, but not its result."""
     assert several["probe"]["probe_penalty"] == one["probe"]["probe_penalty"]
     np.testing.assert_allclose(several["probe"]["matrix"], one["probe"]["matrix"], atol=2e-3)
 
 
-def test_a_weak_classifier_gives_every_row_its_label(one, several):
+def test_weak_classifier_gives_the_same_labels_with_several_processes(one, several):
     assert several["weak"] == one["weak"]
 
 
-def test_one_process_goes_on_where_several_were(one, several, tmp_path, caplog):
-    """Nothing is drawn at random here but the order of the rows, which the seed decides: the weights are the same."""
+def test_one_process_resumes_a_run_of_several(one, several, tmp_path, caplog):
+    """Only the order of the rows is random, and it depends on the seed, so the weights are the same."""
     shutil.copytree(several["folder"] / "odd", tmp_path / "odd")
     for checkpoint in (tmp_path / "odd").glob("checkpoint-*"):
         if checkpoint.name != "checkpoint-20":
             shutil.rmtree(checkpoint)
-    found = {"tensors": {}}
-    train(tmp_path / "odd", noisy_text_rows(rows=ROWS), "odd", 1, found, resume=True)
+    results = {"tensors": {}}
+    train(tmp_path / "odd", noisy_text_rows(rows=ROWS), "odd", 1, results, resume=True)
     assert f"was written by {several['processes']} processes, and there are 1 now" in caplog.text
     assert "cut short" not in caplog.text
-    for name, tensor in found["tensors"].items():
+    for name, tensor in results["tensors"].items():
         torch.testing.assert_close(tensor, one["tensors"][name], atol=1e-5, rtol=0, msg=name)
 
 
-def test_only_the_main_process_writes(several):
+def test_only_the_main_process_writes_files(several):
     main, *others = several["written_by_process"]
     assert any(name.endswith("trainer_state.json.tmp") for name in main)
     assert not any(others)
-    # Beside each process's own random state, which is the Trainer's.
+    # Except for the random state of each process, which Trainer writes.
     checkpoint = os.listdir(several["folder"] / "odd" / "checkpoint-20")
     expected = {f"rng_state_{rank}.pth" for rank in range(several["processes"])}
     assert {name for name in checkpoint if "rng" in name} == expected
 
 
-def test_fsdp_trains_both_stages_to_the_weights_of_one_process_and_saves_a_plain_model(one, two):
-    assert two["fsdp"]["shared_out"]
+def test_fsdp_gives_the_same_weights_as_one_process_and_saves_a_plain_model(one, two):
+    assert two["fsdp"]["sharded"]
     folder = two["folder"] / "fsdp"
     np.testing.assert_allclose(CorruptionMatrix.from_pretrained(folder).probs, one["fsdp"]["matrix"], atol=1e-5)
     saved = AutoModelForSequenceClassification.from_pretrained(folder).state_dict()

@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The weights of `reweight`."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -10,6 +12,7 @@ from datasets import Dataset
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.labels.label_batch import label_batch
 from glc_hf.methods.reweight import look_ahead_weights, use_plain_attention
+from glc_hf.training.batches import ROW_KEY
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
 
@@ -17,8 +20,8 @@ def _inputs(data, start, stop):
     return {name: torch.tensor(data[name][start:stop]) for name in ("input_ids", "attention_mask")}
 
 
-def test_the_weights_are_the_slope_of_the_trusted_loss_in_the_weight_of_each_example():
-    """Against the definition: really take the step θ − α∇Σε_j l_j for a small ε, and see the trusted loss fall."""
+def test_weights_are_the_derivative_of_the_trusted_loss_per_example():
+    """Compare with the definition: take the step θ − α∇Σε_j l_j for a small ε and measure the trusted loss."""
     data = noisy_text_rows(rows=24)
     model = bert().double()
     use_plain_attention(model)
@@ -58,36 +61,36 @@ class _Linear(torch.nn.Module):
         return self.linear(features)
 
 
-def test_wrong_labels_get_next_to_no_weight_and_right_ones_most_of_it(tmp_path, monkeypatch):
-    """Well separated classes: a row with a wrong label pulls against every trusted row of its class."""
+def test_wrong_labels_get_much_less_weight_than_correct_labels(tmp_path, monkeypatch):
+    """Classes are well separated, so the gradient of a wrong label opposes those of the trusted rows of its class."""
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=400)
     features = (rng.normal(size=(400, 8)) + 4 * np.eye(3, 8)[labels]).astype(np.float32)
     data = mark_trusted(Dataset.from_dict({"features": features, "label": labels}), fraction=0.1)
     data = corrupt_labels(data.with_format("torch"), CorruptionMatrix.flip(3, 0.5, seed=1), seed=1)
     wrong = (data["label"][:] != data["clean_label"][:]).tolist()
-    weight_of: dict[bool, list[float]] = {True: [], False: []}
+    weights_by_wrong: dict[bool, list[float]] = {True: [], False: []}
     original = GLCTrainer.compute_loss
 
     def spy(self, model, inputs, **kwargs):
-        self.rows_of_step = inputs["__row__"].tolist()
+        self.rows_of_step = inputs[ROW_KEY].tolist()
         return original(self, model, inputs, **kwargs)
 
-    def weights(self, model, inputs, batch):
-        found = self.method.item_weights(self, model, inputs, batch)
-        for row, weight in zip(self.rows_of_step, found.tolist(), strict=True):
-            weight_of[wrong[row]].append(weight)
-        return found
+    def record_weights(self, model, inputs, batch):
+        weights = self.method.item_weights(self, model, inputs, batch)
+        for row, weight in zip(self.rows_of_step, weights.tolist(), strict=True):
+            weights_by_wrong[wrong[row]].append(weight)
+        return weights
 
     monkeypatch.setattr(GLCTrainer, "compute_loss", spy)
-    monkeypatch.setattr(GLCTrainer, "item_weights", weights)
+    monkeypatch.setattr(GLCTrainer, "item_weights", record_weights)
     settings = config(tmp_path, method="reweight", max_steps=50, logging_steps=50)
     GLCTrainer(_Linear(), settings, train_dataset=data).train()
-    mean = {kind: sum(values) / len(values) for kind, values in weight_of.items()}
+    mean = {is_wrong: sum(values) / len(values) for is_wrong, values in weights_by_wrong.items()}
     assert mean[True] < 0.1 * mean[False]
 
 
-def test_no_example_helps_means_no_weight():
+def test_weights_are_zero_if_no_example_helps():
     model = bert()
     use_plain_attention(model)
     inputs = _inputs(text_rows(4), 0, 4)
@@ -95,7 +98,7 @@ def test_no_example_helps_means_no_weight():
     assert (look_ahead_weights(model, inputs, ignored, inputs, trusted) == 0).all()
 
 
-def test_batch_norm_is_refused_before_training(tmp_path):
+def test_batch_norm_raises_before_training(tmp_path):
     timm = pytest.importorskip("timm")
     network = timm.create_model("resnet10t", channels=(8, 8, 8, 8), num_classes=3)
     data = mark_trusted(text_rows(20, trusted=None), fraction=0.5)
@@ -103,7 +106,7 @@ def test_batch_norm_is_refused_before_training(tmp_path):
         GLCTrainer(network, config(tmp_path, method="reweight"), train_dataset=data)
 
 
-def test_attention_is_switched_to_a_form_with_second_derivatives(tmp_path):
+def test_attention_is_switched_to_eager(tmp_path):
     model = bert()
     assert model.config._attn_implementation == "sdpa"
     GLCTrainer(model, config(tmp_path, method="reweight", max_steps=2), train_dataset=noisy_text_rows()).train()

@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Methods on token labels."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -41,8 +43,8 @@ def test_every_method_trains_on_token_labels(tmp_path, method, level):
     assert 0 <= trainer.evaluate()["eval_accuracy"] <= 1
 
 
-def test_soft_targets_of_tokens_reach_their_own_tokens(tmp_path):
-    """Each token's target is what the clean network gives for that token, whatever the padding of its batch."""
+def test_soft_targets_belong_to_their_tokens(tmp_path):
+    """Item numbers, which select the soft targets, point to the same tokens in a padded batch."""
     data = mark_trusted(token_rows(), fraction=0.3, level="token", label_column="labels")
     data = corrupt_labels(data, NOISE, label_column="labels")
     settings = config(tmp_path, method="distillation", distillation_lambda="0", max_steps=2, trusted_min_updates=2)
@@ -60,13 +62,13 @@ def test_soft_targets_of_tokens_reach_their_own_tokens(tmp_path):
     view = FlaggedRows(plain, np.array(rows), trainer.training_data.rows.flags, "trusted")
     batch = collate(view.__getitems__([0, 1, 2]))
     numbers = trainer.training_data.item_numbers(batch[ROW_KEY], batch["labels"])
-    counts = np.cumsum([0] + [sum(kept) for kept in counted])
-    for place, row in enumerate(rows):
-        kept = batch["labels"][place] != -100
-        assert numbers[place][kept].tolist() == list(range(counts[row], counts[row + 1]))
+    offsets = np.cumsum([0] + [sum(kept) for kept in counted])
+    for index, row in enumerate(rows):
+        kept = batch["labels"][index] != -100
+        assert numbers[index][kept].tolist() == list(range(offsets[row], offsets[row + 1]))
 
 
-def test_a_weak_tagger_labels_tokens(tmp_path):
+def test_weak_classifier_labels_tokens(tmp_path):
     data = mark_trusted(token_rows(), fraction=0.2, level="token", label_column="labels")
     noisy, accuracy = label_by_weak_classifier(
         data, token_bert(), config(tmp_path, max_steps=-1), 1, label_column="labels", data_collator=_collator()

@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Changed arguments, and what is written to disk about them."""
+
 from __future__ import annotations
 
 import json
@@ -10,7 +12,7 @@ from glc_hf import GLCConfig, GLCTrainer
 from tests.training.tiny import bert, config, noisy_text_rows
 
 
-def test_only_arguments_that_were_changed_are_told(tmp_path):
+def test_changed_arguments_has_only_non_default_and_public_values(tmp_path):
     plain = GLCConfig(str(tmp_path), use_cpu=True)
     assert plain.changed_arguments() == {"use_cpu": True}
     changed = GLCConfig(
@@ -32,12 +34,12 @@ def test_only_arguments_that_were_changed_are_told(tmp_path):
     }
 
 
-# Trainer's own, for going on from a checkpoint; never in what `save_model` writes.
-OF_CHECKPOINTS = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}
+# Files that Trainer needs to resume. They are in checkpoints, and never in what `save_model` writes.
+CHECKPOINT_FILES = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}
 
 
-def test_what_is_saved_holds_no_token_no_user_no_path_and_no_pickle(tmp_path, monkeypatch):
-    monkeypatch.setenv("USER", "a-name-of-a-user")
+def test_saved_files_contain_no_token_user_name_path_or_pickle(tmp_path, monkeypatch):
+    monkeypatch.setenv("USER", "a-user-name")
     monkeypatch.setenv("HF_TOKEN", "hf_from_the_environment")
     settings = config(
         tmp_path,
@@ -48,7 +50,7 @@ def test_what_is_saved_holds_no_token_no_user_no_path_and_no_pickle(tmp_path, mo
         trusted_eval_fraction=0.2,
         load_best_model_at_end=True,
         metric_for_best_model="trusted_accuracy",
-        run_name="run of a-name-of-a-user",
+        run_name="run of a-user-name",
         hub_token="hf_secret",
     )
     data = noisy_text_rows()
@@ -60,18 +62,18 @@ def test_what_is_saved_holds_no_token_no_user_no_path_and_no_pickle(tmp_path, mo
     names = {file.name for file in files}
     assert {"training_args.json", "trainer_state.json", "model.safetensors", "corruption_matrix.json"} <= names
     for file in files:
-        if any(part.startswith("checkpoint-") for part in file.parts) and file.name in OF_CHECKPOINTS:
+        if any(part.startswith("checkpoint-") for part in file.parts) and file.name in CHECKPOINT_FILES:
             names.discard(file.name)
         else:
             assert file.suffix in (".json", ".safetensors", ".md", ".png"), file
         content = file.read_bytes()
-        for secret in ("hf_secret", "hf_from_the_environment", "a-name-of-a-user", str(tmp_path), str(Path.home())):
+        for secret in ("hf_secret", "hf_from_the_environment", "a-user-name", str(tmp_path), str(Path.home())):
             assert secret.encode() not in content, (file, secret)
-    assert not names & OF_CHECKPOINTS
+    assert not names & CHECKPOINT_FILES
     assert json.loads((tmp_path / "training_args.json").read_text())["save_steps"] == 2
 
 
-def test_a_crash_in_the_middle_of_saving_leaves_no_token_behind(tmp_path, monkeypatch):
+def test_crash_during_saving_leaves_no_token_on_disk(tmp_path, monkeypatch):
     def crash(*args):
         raise KeyboardInterrupt
 

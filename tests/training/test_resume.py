@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Interrupted runs end with the same weights as uninterrupted ones."""
+
 from __future__ import annotations
 
 import logging
@@ -9,18 +11,22 @@ import pytest
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
+from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.resume import ResumableTrainer
-from glc_hf.training.stages import FirstStages
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, weights
 
 
 class Crash(Exception):
-    """Stands for whatever ends a run."""
+    """Ends a run."""
+
+
+def _crash(*args):
+    raise Crash
 
 
 class CrashAt(TrainerCallback):
-    """Ends the run after a step of a stage (1 or 2)."""
+    """Ends the run after a step of stage 1 or 2."""
 
     def __init__(self, stage: int, step: int) -> None:
         self.stage, self.step = stage, step
@@ -33,7 +39,7 @@ class CrashAt(TrainerCallback):
 
 def _trainer(folder, callbacks=(), data=None, classes=3, **settings):
     arguments = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6, **settings}
-    # Dropout on: the random state has to come back as well.
+    # With dropout, so that the random state must be restored too.
     model = bert(classes, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
     return GLCTrainer(
         model,
@@ -44,57 +50,57 @@ def _trainer(folder, callbacks=(), data=None, classes=3, **settings):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    trainer = _trainer(tmp_path_factory.mktemp("undisturbed"))
+def uninterrupted(tmp_path_factory):
+    trainer = _trainer(tmp_path_factory.mktemp("uninterrupted"))
     trainer.train()
     return weights(trainer.model), trainer.corruption_matrix
 
 
 @pytest.mark.parametrize(("stage", "step"), [(1, 1), (1, 3), (1, 6), (2, 1), (2, 5)])
-def test_a_run_that_crashed_anywhere_ends_with_the_same_weights(tmp_path, undisturbed, stage, step):
+def test_resumed_run_ends_with_the_same_weights(tmp_path, uninterrupted, stage, step):
     with pytest.raises(Crash):
         _trainer(tmp_path, [CrashAt(stage, step)]).train()
     trainer = _trainer(tmp_path)
-    # Another process may have drawn another head: the weights of the first start count.
+    # A new process may have drawn another head: the initial weights of the first one must be restored.
     for parameter in trainer.model.parameters():
         parameter.data.add_(1.0)
     output = trainer.train(resume_from_checkpoint=True)
-    assert same_weights(weights(trainer.model), undisturbed[0])
-    assert trainer.corruption_matrix == undisturbed[1]
+    assert same_weights(weights(trainer.model), uninterrupted[0])
+    assert trainer.corruption_matrix == uninterrupted[1]
     assert output.global_step == 6
     names = {name for entry in trainer.state.log_history for name in entry}
     assert {"stage1_train_loss", "train_loss"} <= names
 
 
-def test_a_path_may_be_of_either_stage(tmp_path, undisturbed):
+def test_resume_path_can_be_of_either_stage(tmp_path, uninterrupted):
     _trainer(tmp_path).train()
     for checkpoint in ("stage1/checkpoint-4", "checkpoint-2"):
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy"))
         trainer = _trainer(copy)
         trainer.train(resume_from_checkpoint=str(copy / checkpoint))
-        assert same_weights(weights(trainer.model), undisturbed[0]), checkpoint
+        assert same_weights(weights(trainer.model), uninterrupted[0]), checkpoint
         shutil.rmtree(copy)
 
 
-def test_without_a_checkpoint_it_starts_from_the_beginning_with_one_warning(tmp_path, undisturbed, caplog):
+def test_resume_without_a_checkpoint_starts_from_the_beginning_with_one_warning(tmp_path, uninterrupted, caplog):
     trainer = _trainer(tmp_path)
     trainer.train(resume_from_checkpoint=True)
-    warned = [r for r in caplog.records if r.levelno == logging.WARNING and "no checkpoint" in r.getMessage()]
-    assert len(warned) == 1
-    assert same_weights(weights(trainer.model), undisturbed[0])
+    warnings = [r for r in caplog.records if r.levelno == logging.WARNING and "no checkpoint" in r.getMessage()]
+    assert len(warnings) == 1
+    assert same_weights(weights(trainer.model), uninterrupted[0])
 
 
-@pytest.mark.parametrize("victim", ["trainer_state.json", "model.safetensors", "optimizer.pt", "rng_state.pth"])
-def test_a_checkpoint_cut_short_falls_back_to_the_one_before(tmp_path, undisturbed, caplog, victim):
+@pytest.mark.parametrize("file_name", ["trainer_state.json", "model.safetensors", "optimizer.pt", "rng_state.pth"])
+def test_truncated_checkpoint_falls_back_to_the_one_before_with_a_warning(tmp_path, uninterrupted, caplog, file_name):
     with pytest.raises(Crash):
         _trainer(tmp_path, [CrashAt(2, 5)]).train()
-    file = tmp_path / "checkpoint-4" / victim
+    file = tmp_path / "checkpoint-4" / file_name
     file.write_bytes(file.read_bytes()[:-20])
     trainer = _trainer(tmp_path)
     trainer.train(resume_from_checkpoint=True)
     assert any("checkpoint-4" in r.getMessage() and "is incomplete" in r.getMessage() for r in caplog.records)
-    assert same_weights(weights(trainer.model), undisturbed[0])
+    assert same_weights(weights(trainer.model), uninterrupted[0])
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_a_checkpoint_cut_short_falls_back_to_the_one_before(tmp_path, undisturb
         ({"stage1": "probe"}, "the stages before the last one was .*'full'.* and is now .*'probe'"),
     ],
 )
-def test_another_run_s_checkpoint_is_refused_with_what_differs(tmp_path, change, match):
+def test_checkpoint_of_another_run_raises_with_the_difference(tmp_path, change, match):
     with pytest.raises(Crash):
         _trainer(tmp_path, [CrashAt(2, 3)]).train()
     if "data" in change:
@@ -119,7 +125,7 @@ def test_another_run_s_checkpoint_is_refused_with_what_differs(tmp_path, change,
     assert (tmp_path / "checkpoint-2" / "model.safetensors").exists()
 
 
-def test_nothing_but_the_estimate_is_left_beside_the_checkpoints_of_a_finished_run(tmp_path):
+def test_finished_run_keeps_only_its_estimate_beside_the_checkpoints(tmp_path):
     _trainer(tmp_path).train()
     assert sorted(file.name for file in (tmp_path / "_run_state").iterdir()) == [
         "corruption_matrix.json",
@@ -129,51 +135,51 @@ def test_nothing_but_the_estimate_is_left_beside_the_checkpoints_of_a_finished_r
     assert CorruptionMatrix.from_pretrained(tmp_path / "checkpoint-6").num_labels == 3
 
 
-def test_an_earlier_run_s_checkpoints_in_the_folder_are_not_taken_for_this_run_s(tmp_path, undisturbed):
-    """A second run with another learning rate crashes in stage 1: resuming it must not find the first one's end."""
+def test_resume_ignores_checkpoints_of_an_earlier_run_in_the_same_folder(tmp_path, uninterrupted):
+    """A second run with another learning rate crashes in stage 1. Resuming it must not use the first run's end."""
     _trainer(tmp_path, learning_rate=1e-4).train()
     with pytest.raises(Crash):
         _trainer(tmp_path, [CrashAt(1, 3)]).train()
     trainer = _trainer(tmp_path)
     trainer.train(resume_from_checkpoint=True)
-    assert same_weights(weights(trainer.model), undisturbed[0])
+    assert same_weights(weights(trainer.model), uninterrupted[0])
 
 
-def test_a_renamed_checkpoint_is_resumed_and_what_is_none_is_named(tmp_path, undisturbed):
+def test_resume_accepts_a_renamed_checkpoint_and_raises_for_other_folders(tmp_path, uninterrupted):
     _trainer(tmp_path).train()
     (tmp_path / "checkpoint-2").rename(tmp_path / "best")
     trainer = _trainer(tmp_path)
     trainer.train(resume_from_checkpoint=str(tmp_path / "best"))
-    assert same_weights(weights(trainer.model), undisturbed[0])
+    assert same_weights(weights(trainer.model), uninterrupted[0])
     with pytest.raises(FileNotFoundError, match="no checkpoint at"):
         _trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path))
 
 
 @pytest.mark.parametrize("stage", [1, 2])
-def test_a_checkpoint_cut_short_never_mixes_with_an_earlier_run_s_of_the_same_step(tmp_path, undisturbed, stage):
-    """The first run's optimizer and random state lie under the name that the second one's checkpoint takes."""
+def test_incomplete_checkpoint_never_mixes_with_one_of_an_earlier_run(tmp_path, uninterrupted, stage):
+    """The first run's checkpoint of the same step, with its optimizer and random state, is in the same folder."""
     _trainer(tmp_path, learning_rate=1e-4).train()
     checkpoint = tmp_path / ("stage1" if stage == 1 else "") / "checkpoint-2"
 
-    class CutShort(TrainerCallback):
+    class CrashWhileSaving(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
-            # Dies when the weights and the record of the run are written, and nothing else.
+            # Crash when only the weights and the record of the run are written.
             if (stage, state.global_step) == (1 if args.output_dir.endswith("stage1") else 2, 2):
                 patch.setattr(ResumableTrainer, "_save_optimizer_and_scheduler", _crash)
 
     patch = pytest.MonkeyPatch()
     with pytest.raises(Crash):
-        _trainer(tmp_path, [CutShort()]).train()
+        _trainer(tmp_path, [CrashWhileSaving()]).train()
     patch.undo()
     assert (checkpoint / "model.safetensors").exists()
     assert not (checkpoint / "optimizer.pt").exists()
     trainer = _trainer(tmp_path)
     trainer.train(resume_from_checkpoint=True)
-    assert same_weights(weights(trainer.model), undisturbed[0])
+    assert same_weights(weights(trainer.model), uninterrupted[0])
 
 
-def test_a_start_cut_short_does_not_take_over_what_the_earlier_run_kept(tmp_path, undisturbed, monkeypatch):
-    """The second run dies when the folder is its own by name, and the first one's weights still lie there."""
+def test_run_that_crashed_at_its_start_does_not_use_state_of_an_earlier_run(tmp_path, uninterrupted, monkeypatch):
+    """The second run crashes after it has claimed the folder and before it has removed the first run's weights."""
     with pytest.raises(Crash):
         _trainer(tmp_path, [CrashAt(2, 1)], learning_rate=1e-4).train()
     assert (tmp_path / "_run_state" / "stage1.safetensors").exists()
@@ -183,29 +189,29 @@ def test_a_start_cut_short_does_not_take_over_what_the_earlier_run_kept(tmp_path
             _trainer(tmp_path).train()
     trainer = _trainer(tmp_path)
     trainer.train(resume_from_checkpoint=True)
-    assert same_weights(weights(trainer.model), undisturbed[0])
+    assert same_weights(weights(trainer.model), uninterrupted[0])
 
 
-def test_a_finished_run_makes_no_step_more_when_it_is_resumed(tmp_path, undisturbed):
+def test_resuming_a_finished_run_takes_no_more_steps(tmp_path, uninterrupted):
     _trainer(tmp_path).train()
     trainer = _trainer(tmp_path, [CrashAt(2, 7)])  # 6 steps are half an epoch
     assert trainer.train(resume_from_checkpoint=True).global_step == 6
-    assert same_weights(weights(trainer.model), undisturbed[0])
+    assert same_weights(weights(trainer.model), uninterrupted[0])
 
 
-def test_a_stage_that_was_complete_is_not_trained_again_and_keeps_its_logs(tmp_path, undisturbed, monkeypatch):
+def test_finished_stage_is_not_trained_again_and_keeps_its_logs(tmp_path, uninterrupted, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(FirstStages, "_estimate", _crash)
+        patch.setattr(GoldLossCorrection, "estimate", _crash)
         with pytest.raises(Crash):
             _trainer(tmp_path).train()
     shutil.rmtree(tmp_path / "stage1")
     trainer = _trainer(tmp_path, [CrashAt(1, 1)])
     output = trainer.train(resume_from_checkpoint=True)
     assert "stage1_train_loss" in output.metrics
-    assert same_weights(weights(trainer.model), undisturbed[0])
+    assert same_weights(weights(trainer.model), uninterrupted[0])
 
 
-def test_a_run_that_goes_on_elsewhere_keeps_what_it_needs_there(tmp_path, undisturbed):
+def test_run_resumed_in_another_folder_does_not_need_the_first_one(tmp_path, uninterrupted):
     with pytest.raises(Crash):
         _trainer(tmp_path / "first", [CrashAt(1, 5)]).train()
     before = sorted(path.name for path in (tmp_path / "first").rglob("*"))
@@ -217,15 +223,11 @@ def test_a_run_that_goes_on_elsewhere_keeps_what_it_needs_there(tmp_path, undist
     for parameter in trainer.model.parameters():
         parameter.data.add_(1.0)
     trainer.train(resume_from_checkpoint=True)
-    assert same_weights(weights(trainer.model), undisturbed[0])
-
-
-def _crash(*args):
-    raise Crash
+    assert same_weights(weights(trainer.model), uninterrupted[0])
 
 
 class StopAt(TrainerCallback):
-    """Stops the last stage after a step, as a limit of time does."""
+    """Stops the last stage after a step and saves, as a time limit does."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -235,15 +237,15 @@ class StopAt(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
-def test_a_run_that_was_stopped_for_a_while_goes_on(tmp_path, undisturbed):
+def test_run_stopped_by_a_callback_resumes(tmp_path, uninterrupted):
     assert _trainer(tmp_path, [StopAt(3)]).train().global_step == 3
     trainer = _trainer(tmp_path)
     assert trainer.train(resume_from_checkpoint=True).global_step == 6
-    assert same_weights(weights(trainer.model), undisturbed[0])
+    assert same_weights(weights(trainer.model), uninterrupted[0])
 
 
-def test_another_given_matrix_is_refused(tmp_path):
-    def made(strength: float, *callbacks: TrainerCallback) -> GLCTrainer:
+def test_resume_with_another_given_matrix_raises(tmp_path):
+    def make_trainer(strength: float, *callbacks: TrainerCallback) -> GLCTrainer:
         arguments = config(tmp_path, method="true_matrix", save_strategy="steps", save_steps=2, max_steps=6)
         matrix = CorruptionMatrix.uniform(3, strength)
         return GLCTrainer(
@@ -251,53 +253,50 @@ def test_another_given_matrix_is_refused(tmp_path):
         )
 
     with pytest.raises(Crash):
-        made(0.2, CrashAt(2, 3)).train()
+        make_trainer(0.2, CrashAt(2, 3)).train()
     with pytest.raises(ValueError, match="the given corruption matrix"):
-        made(0.8).train(resume_from_checkpoint=True)
-    assert made(0.2).train(resume_from_checkpoint=True).global_step == 6
+        make_trainer(0.8).train(resume_from_checkpoint=True)
+    assert make_trainer(0.2).train(resume_from_checkpoint=True).global_step == 6
 
 
-def test_a_comparison_that_goes_on_from_stage_1_resumes(tmp_path):
-    def trainer_of(folder: Path, *callbacks: TrainerCallback):
+def test_comparison_with_stage2_start_continue_resumes(tmp_path):
+    def trainer_factory(folder: Path, *callbacks: TrainerCallback):
         def make(method: str) -> GLCTrainer:
-            mine = callbacks if method == "confusion_matrix" else ()
-            trainer = _trainer(folder / method, mine, method=method, stage2_start="continue", save_steps=4)
+            method_callbacks = callbacks if method == "confusion_matrix" else ()
+            trainer = _trainer(folder / method, method_callbacks, method=method, stage2_start="continue", save_steps=4)
             trainer.eval_dataset = noisy_text_rows(20)
             return trainer
 
         return make
 
     methods = ["glc", "confusion_matrix"]
-    compared = compare_methods(methods, trainer_of(tmp_path / "whole"))
-    whole = {trainer.args.method: weights(trainer.model) for trainer, _ in compared}
+    compared = compare_methods(methods, trainer_factory(tmp_path / "uninterrupted"))
+    expected = {trainer.args.method: weights(trainer.model) for trainer, _ in compared}
     with pytest.raises(Crash):
-        list(compare_methods(methods, trainer_of(tmp_path / "cut", CrashAt(2, 1))))
-    for trainer, _ in compare_methods(methods, trainer_of(tmp_path / "cut"), resume=True):
-        assert same_weights(weights(trainer.model), whole[trainer.args.method])
+        list(compare_methods(methods, trainer_factory(tmp_path / "stopped", CrashAt(2, 1))))
+    for trainer, _ in compare_methods(methods, trainer_factory(tmp_path / "stopped"), resume=True):
+        assert same_weights(weights(trainer.model), expected[trainer.args.method])
 
 
-def test_a_complete_run_whose_checkpoints_are_gone_runs_again(tmp_path):
+def test_finished_run_without_its_checkpoints_runs_again(tmp_path):
     first = _trainer(tmp_path, method="finetune_on_trusted")
     first.train()
     for checkpoint in tmp_path.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
-    again = _trainer(tmp_path, method="finetune_on_trusted")
-    again.train(resume_from_checkpoint=True)
-    assert same_weights(weights(again.model), weights(first.model))
+    second = _trainer(tmp_path, method="finetune_on_trusted")
+    second.train(resume_from_checkpoint=True)
+    assert same_weights(weights(second.model), weights(first.model))
 
 
-def test_a_run_in_half_precision_killed_before_its_estimate_ends_the_same(tmp_path, monkeypatch):
-    whole = _trainer(tmp_path / "whole", bf16=True)
-    whole.train()
-
-    def crash(self):
-        raise Crash
+def test_bf16_run_that_crashed_before_the_estimate_ends_with_the_same_weights(tmp_path, monkeypatch):
+    first = _trainer(tmp_path / "uninterrupted", bf16=True)
+    first.train()
 
     with monkeypatch.context() as patch:
-        patch.setattr(FirstStages, "_estimate", crash)
+        patch.setattr(GoldLossCorrection, "estimate", _crash)
         with pytest.raises(Crash):
-            _trainer(tmp_path / "cut", bf16=True).train()
-    trainer = _trainer(tmp_path / "cut", bf16=True)
+            _trainer(tmp_path / "stopped", bf16=True).train()
+    trainer = _trainer(tmp_path / "stopped", bf16=True)
     trainer.train(resume_from_checkpoint=True)
-    assert trainer.corruption_matrix == whole.corruption_matrix
-    assert same_weights(weights(trainer.model), weights(whole.model))
+    assert trainer.corruption_matrix == first.corruption_matrix
+    assert same_weights(weights(trainer.model), weights(first.model))

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Tiny networks and datasets for the training tests: real classes of the libraries, random weights, no download."""
+"""Tiny models and datasets for tests that train: real model classes with random weights, no download."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def token_bert(num_labels: int = 3, seed: int = 0) -> BertForTokenClassification
 def text_rows(
     rows: int = 240, num_labels: int = 3, length: int = 6, seed: int = 0, trusted: float | None = 0.2
 ) -> Dataset:
-    """Each class has words of its own among common ones: learnable within a few steps."""
+    """Rows in which each class has its own words among common ones, so that a model learns it within a few steps."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(num_labels, size=rows)
     words = rng.integers(num_labels * 4, VOCABULARY, size=(rows, length))
@@ -76,11 +76,22 @@ def noisy_text_rows(
 
 
 def token_rows(rows: int = 60, num_labels: int = 3, seed: int = 0) -> Dataset:
-    """Rows of unequal length; the label of a token is its word modulo the number of classes, -100 at both ends."""
+    """Rows of different lengths. A token's label is its id modulo the number of classes, and -100 at both ends."""
     rng = np.random.default_rng(seed)
     ids = [rng.integers(1, VOCABULARY, size=rng.integers(4, 9)).tolist() for _ in range(rows)]
-    labels = [[-100, *[word % num_labels for word in row[1:-1]], -100] for row in ids]
+    labels = [[-100, *[token % num_labels for token in row[1:-1]], -100] for row in ids]
     return Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids], "labels": labels})
+
+
+def pixels(rows: int = 48, size: int = 16, channels: int = 3) -> Dataset:
+    """Noisy images in which each class has its own bright region."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(rows) % 3
+    images = rng.normal(0, 0.3, size=(rows, channels, size, size)).astype(np.float32)
+    for row, label in enumerate(labels):
+        images[row, :, : size // 2, label * size // 3 : (label + 1) * size // 3] += 2
+    data = Dataset.from_dict({"pixel_values": images, "label": labels.tolist()}).with_format("torch")
+    return corrupt_labels(mark_trusted(data, fraction=0.5), CorruptionMatrix.flip(3, 0.6))
 
 
 def config(folder: Any, **settings: Any) -> GLCConfig:

@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The loss of a stage in training, and evaluation."""
+
 from __future__ import annotations
 
 import functools
@@ -7,8 +9,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import Trainer, TrainingArguments
 
 from glc_hf import CorruptionMatrix, GLCTrainer
+from glc_hf.labels.label_batch import label_batch
+from glc_hf.training.batches import ROW_KEY
+from glc_hf.training.resume import last_complete_checkpoint
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, text_rows, weights
 
 
@@ -16,7 +22,7 @@ def _batch(dataset) -> dict[str, torch.Tensor]:
     return {name: torch.tensor(dataset[name][:]) for name in ("input_ids", "attention_mask")}
 
 
-def test_the_training_loss_is_the_paper_s_formula(tmp_path):
+def test_training_loss_is_the_formula_of_the_paper(tmp_path):
     data, matrix = noisy_text_rows(rows=16), CorruptionMatrix.flip(3, 0.6)
     model = bert()
     with torch.no_grad():
@@ -30,7 +36,7 @@ def test_the_training_loss_is_the_paper_s_formula(tmp_path):
     assert trainer.train().training_loss == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_model_never_sees_flags_labels_or_row_numbers(tmp_path):
+def test_model_gets_no_flags_labels_or_row_numbers(tmp_path):
     model = bert()
     seen: set[str] = set()
     original = model.forward
@@ -50,10 +56,10 @@ def test_the_model_never_sees_flags_labels_or_row_numbers(tmp_path):
         trainer.evaluate()
         trainer.predict(columns)
     assert {"input_ids", "attention_mask"} <= seen
-    assert not seen & {"trusted", "labels", "label", "clean_label", "__row__", "num_items_in_batch"}
+    assert not seen & {"trusted", "labels", "label", "clean_label", ROW_KEY, "num_items_in_batch"}
 
 
-def test_without_noise_and_with_the_identity_training_is_plain_training(tmp_path):
+def test_identity_matrix_gives_the_same_weights_as_no_correction(tmp_path):
     data = text_rows()
     plain = GLCTrainer(bert(), config(tmp_path, method="no_correction"), train_dataset=data)
     plain.train()
@@ -67,28 +73,25 @@ def test_without_noise_and_with_the_identity_training_is_plain_training(tmp_path
     assert same_weights(weights(plain.model), weights(corrected.model))
 
 
-def test_training_equals_the_stock_trainer_without_correction(tmp_path):
-    from transformers import Trainer, TrainingArguments
-
+def test_no_correction_gives_the_same_weights_as_trainer(tmp_path):
     data = text_rows(rows=100)
     settings = config(tmp_path, method="no_correction", max_steps=-1, num_train_epochs=2)
     ours = GLCTrainer(bert(), settings, train_dataset=data)
     ours.train()
-    names = TrainingArguments.__dataclass_fields__
-    stock_args = TrainingArguments(**{n: getattr(settings, n) for n, f in names.items() if f.init and n in _GIVEN})
+    stock_args = TrainingArguments(**{name: getattr(settings, name) for name in _SHARED_ARGUMENTS})
     stock = Trainer(bert(), stock_args, train_dataset=data.remove_columns("trusted"))
     stock.train()
     for name, value in weights(stock.model).items():
         torch.testing.assert_close(value, weights(ours.model)[name], atol=1e-6, rtol=0, msg=name)
 
 
-_GIVEN = {
+_SHARED_ARGUMENTS = {
     "output_dir", "per_device_train_batch_size", "max_steps", "learning_rate", "save_strategy", "report_to",
     "disable_tqdm", "use_cpu", "num_train_epochs",
 }  # fmt: skip
 
 
-def test_nan_logits_stop_the_run_naming_stage_and_step(tmp_path):
+def test_nan_logits_raise_with_stage_and_step_and_keep_the_last_checkpoint(tmp_path):
     model = bert()
     original = model.forward
     calls = []
@@ -110,19 +113,15 @@ def test_nan_logits_stop_the_run_naming_stage_and_step(tmp_path):
     model.forward = forward
     with pytest.raises(FloatingPointError, match=r"NaN at step 2 of stage 1 of 1"):
         trainer.train()
-    from glc_hf.training.resume import last_complete_checkpoint
-
     assert last_complete_checkpoint(tmp_path, processes=1) == str(tmp_path / "checkpoint-2")
 
 
-def test_bf16_autocast_trains_with_the_loss_in_fp32(tmp_path):
+def test_loss_is_fp32_under_bf16_autocast(tmp_path):
     trainer = GLCTrainer(
         bert(), config(tmp_path, bf16=True), train_dataset=noisy_text_rows(), corruption_matrix=np.full((3, 3), 1 / 3)
     )
-    # Every class gives every label alike: the loss is log 3 for untrusted rows, to fp32 precision only in fp32.
+    # With a uniform matrix the loss of untrusted rows is log 3. It has fp32 precision only if computed in fp32.
     logits = torch.randn(8, 3, dtype=torch.bfloat16)
-    from glc_hf.labels.label_batch import label_batch
-
     losses = trainer.method.item_losses(logits, label_batch(torch.zeros(8, dtype=torch.long)))
     assert losses.dtype == torch.float32
     torch.testing.assert_close(losses, torch.full((8,), np.log(3), dtype=torch.float32), atol=1e-6, rtol=0)
@@ -130,7 +129,7 @@ def test_bf16_autocast_trains_with_the_loss_in_fp32(tmp_path):
     assert next(trainer.model.parameters()).dtype == torch.float32
 
 
-def test_evaluation_is_plain_cross_entropy_against_the_labels_as_given(tmp_path):
+def test_evaluation_is_cross_entropy_against_the_given_labels(tmp_path):
     data = noisy_text_rows(rows=50)
     trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data, eval_dataset=data)
     trainer.train()
@@ -144,33 +143,35 @@ def test_evaluation_is_plain_cross_entropy_against_the_labels_as_given(tmp_path)
     np.testing.assert_allclose(trainer.predict(data).predictions, logits.numpy(), atol=1e-5)
 
 
-def test_accuracy_of_batches_is_that_of_all_rows(tmp_path):
+def test_batch_eval_metrics_gives_the_same_accuracy(tmp_path):
     data = noisy_text_rows(rows=50)
-    found = []
+    accuracies = []
     for batched in (False, True):
         settings = config(tmp_path, batch_eval_metrics=batched, per_device_eval_batch_size=16)
         trainer = GLCTrainer(bert(), settings, train_dataset=data, eval_dataset=data)
-        found.append([trainer.evaluate()["eval_accuracy"] for _ in range(2)])
-    assert found[0] == found[1]
+        accuracies.append([trainer.evaluate()["eval_accuracy"] for _ in range(2)])
+    assert accuracies[0] == accuracies[1]
 
 
-def test_evaluation_works_without_flag_and_without_labels(tmp_path):
+def test_evaluate_needs_no_flags_and_predict_needs_no_labels(tmp_path):
     data = noisy_text_rows(rows=50)
     trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data)
     trainer.train()
     assert "eval_accuracy" in trainer.evaluate(data.remove_columns(["trusted", "clean_label"]))
-    unlabelled = data.remove_columns(["trusted", "clean_label", "label"])
-    prediction = trainer.predict(unlabelled)
+    unlabeled = data.remove_columns(["trusted", "clean_label", "label"])
+    prediction = trainer.predict(unlabeled)
     assert prediction.predictions.shape == (50, 3)
     assert prediction.label_ids is None
 
 
-def test_the_user_s_metrics_replace_the_built_in_accuracy(tmp_path):
-    def metrics(prediction):
+def test_compute_metrics_replaces_the_default_accuracy(tmp_path):
+    def compute_metrics(prediction):
         return {"rows": len(prediction.predictions), "width": prediction.predictions.shape[1]}
 
     data = noisy_text_rows(rows=50)
-    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data, eval_dataset=data, compute_metrics=metrics)
-    found = trainer.evaluate()
-    assert (found["eval_rows"], found["eval_width"]) == (50, 3)
-    assert "eval_accuracy" not in found
+    trainer = GLCTrainer(
+        bert(), config(tmp_path), train_dataset=data, eval_dataset=data, compute_metrics=compute_metrics
+    )
+    metrics = trainer.evaluate()
+    assert (metrics["eval_rows"], metrics["eval_width"]) == (50, 3)
+    assert "eval_accuracy" not in metrics

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""8 rows at once, 2 batches of 4 or 8 of one: the same loss and the same weights."""
+"""Gradient accumulation: 1 batch of 8 rows, 2 of 4 and 8 of 1 give the same loss and weights."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from transformers import (
 )
 
 from glc_hf import GLCTrainer
-from tests.training.test_models import pixels
-from tests.training.tiny import VOCABULARY, bert, config, noisy_text_rows, weights
+from tests.training.tiny import VOCABULARY, bert, config, noisy_text_rows, pixels, weights
 
 
 def _distilbert():
@@ -60,9 +59,9 @@ def _timm():
 )
 def test_gradient_accumulation_changes_neither_loss_nor_weights(tmp_path, make_model, make_data, method):
     data = make_data(rows=64) if make_data is noisy_text_rows else make_data(rows=64, size=32)
-    # Trusted rows unevenly spread: all of them at the front of a sequential order, 13 or 32 of 64.
+    # Trusted rows (13 or 32 of 64) come first in a sequential order, so batches have different shares of them.
     data = data.select(np.argsort(~np.asarray(data["trusted"]), kind="stable"))
-    outcomes = []
+    results = []
     for batch, accumulation in ((8, 1), (4, 2), (1, 8)):
         settings = config(
             tmp_path,
@@ -72,19 +71,19 @@ def test_gradient_accumulation_changes_neither_loss_nor_weights(tmp_path, make_m
             gradient_accumulation_steps=accumulation,
             train_sampling_strategy="sequential",
             learning_rate=1e-3,
-            # The gradient of a key's bias is zero but for rounding, by which Adam would divide it.
+            # The gradient of a key's bias is zero up to rounding, and with a small epsilon Adam would amplify it.
             adam_epsilon=1e-6,
         )
         set_seed(0)
         model = make_model()
-        assert not any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules())
+        assert not any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
         trainer = GLCTrainer(model, settings, train_dataset=data)
         before = weights(trainer.model)
-        losses = trainer.train().metrics
-        outcomes.append((losses["train_loss"], losses.get("stage1_train_loss", 0.0), weights(trainer.model)))
-    assert max((outcomes[0][2][name] - value).abs().max() for name, value in before.items()) > 1e-3
-    for loss, first_loss, found in outcomes[1:]:
-        assert loss == pytest.approx(outcomes[0][0], abs=1e-6)
-        assert first_loss == pytest.approx(outcomes[0][1], abs=1e-6)
-        for name, value in found.items():
-            torch.testing.assert_close(value, outcomes[0][2][name], atol=1e-6, rtol=0, msg=name)
+        metrics = trainer.train().metrics
+        results.append((metrics["train_loss"], metrics.get("stage1_train_loss", 0.0), weights(trainer.model)))
+    assert max((results[0][2][name] - value).abs().max() for name, value in before.items()) > 1e-3
+    for loss, stage1_loss, trained in results[1:]:
+        assert loss == pytest.approx(results[0][0], abs=1e-6)
+        assert stage1_loss == pytest.approx(results[0][1], abs=1e-6)
+        for name, value in trained.items():
+            torch.testing.assert_close(value, results[0][2][name], atol=1e-6, rtol=0, msg=name)

@@ -1,4 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Flags, labels and columns on their way from the dataset to the batch."""
+
 from __future__ import annotations
 
 import gc
@@ -8,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset, Features, Image, Value
-from transformers import DataCollatorForTokenClassification, default_data_collator
+from tokenizers import Tokenizer, models
+from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerFast, default_data_collator
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.labels.reading import Column
 from glc_hf.training.batches import ROW_KEY, FlagCollator, FlaggedRows
+from glc_hf.training.stage_trainer import StageTrainer
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, token_bert, token_rows, weights
 
 
@@ -27,7 +31,7 @@ def _image_rows(rows: int = 24) -> Dataset:
 
 
 class _TinyVision(torch.nn.Module):
-    """A plain torch module: no config, logits as a bare tensor."""
+    """A plain torch module without config that returns its logits as a tensor."""
 
     num_classes = 3
 
@@ -45,7 +49,7 @@ def _to_pixels(batch: dict) -> dict:
 
 
 @pytest.mark.parametrize("remove_unused_columns", [True, False])
-def test_a_transform_that_drops_the_flag_still_trains_with_it(tmp_path, remove_unused_columns, monkeypatch):
+def test_flags_reach_the_loss_when_a_transform_drops_their_column(tmp_path, remove_unused_columns, monkeypatch):
     data = _image_rows()
     seen: dict[int, bool] = {}
     original = GLCTrainer.compute_loss
@@ -67,10 +71,10 @@ def test_a_transform_that_drops_the_flag_still_trains_with_it(tmp_path, remove_u
     assert 0.0 <= trainer.evaluate()["eval_accuracy"] <= 1.0
 
 
-def test_labels_of_a_transformed_dataset_are_checked_without_decoding_an_image(tmp_path):
+def test_labels_of_a_transformed_dataset_are_checked_without_decoding_images(tmp_path):
     broken = Dataset.from_dict(
         {
-            "image": [{"bytes": b"no image", "path": None}] * 6,
+            "image": [{"bytes": b"not an image", "path": None}] * 6,
             "label": [0, 1, 2, 7, 1, 2],
             "trusted": [True, False] * 3,
         },
@@ -80,40 +84,36 @@ def test_labels_of_a_transformed_dataset_are_checked_without_decoding_an_image(t
         GLCTrainer(_TinyVision(), config(tmp_path), train_dataset=broken.with_transform(_to_pixels))
 
 
-def test_dataloader_workers_change_nothing(tmp_path):
-    found = []
+def test_data_loader_workers_give_the_same_weights(tmp_path):
+    trained = []
     for workers in (0, 2):
         trainer = GLCTrainer(
             bert(), config(tmp_path, dataloader_num_workers=workers), train_dataset=noisy_text_rows(rows=64)
         )
         trainer.train()
-        found.append(weights(trainer.model))
-    assert same_weights(*found)
+        trained.append(weights(trainer.model))
+    assert same_weights(*trained)
 
 
 @pytest.mark.parametrize("level", ["row", "token"])
-def test_token_classification_with_flags_of_rows_or_tokens(tmp_path, level, monkeypatch):
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
+def test_token_classification_with_flags_per_row_or_per_token(tmp_path, level, monkeypatch):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"x": 0}, "x")), pad_token="x")
     clean = token_rows()
     data = mark_trusted(clean, fraction=0.3, level=level, label_column="labels")
     data = corrupt_labels(data, CorruptionMatrix.flip(3, 0.6), label_column="labels")
     counted = {"stage 1": 0, "stage 2": 0}
-    from glc_hf.training.stage_trainer import StageTrainer
+    original = StageTrainer.get_batch_samples
 
-    original = StageTrainer._with_ignored_labels
+    def spy(self, *args):
+        batches, num_items = original(self, *args)
+        for batch in batches:
+            kept = batch["labels"] != -100
+            if self.stage_name.startswith("stage 1"):
+                assert not batch["trusted"][kept].any()
+            counted[self.stage_name.split(" of ")[0]] += int(kept.sum())
+        return batches, num_items
 
-    def spy(self, batch):
-        batch = original(self, batch)
-        kept = batch["labels"] != -100
-        if self.stage_name.startswith("stage 1"):
-            assert not batch["trusted"][kept].any()
-        counted[self.stage_name.split(" of ")[0]] += int(kept.sum())
-        return batch
-
-    monkeypatch.setattr(StageTrainer, "_with_ignored_labels", spy)
+    monkeypatch.setattr(StageTrainer, "get_batch_samples", spy)
     trainer = GLCTrainer(
         token_bert(),
         config(tmp_path, max_steps=-1, num_train_epochs=1, trusted_share=0),
@@ -123,31 +123,29 @@ def test_token_classification_with_flags_of_rows_or_tokens(tmp_path, level, monk
     )
     trainer.train()
     labels = [label for row in data["labels"] for label in row if label != -100]
-    flags = (
-        data["trusted"]
-        if level == "token"
-        else [[f] * len(r) for f, r in zip(data["trusted"], data["labels"], strict=True)]
-    )
+    flags = data["trusted"]
+    if level == "row":
+        flags = [[flag] * len(row) for flag, row in zip(flags, data["labels"], strict=True)]
     trusted = sum(
-        f
-        for row, r in zip(flags, data["labels"], strict=True)
-        for f, label in zip(row, r, strict=True)
+        flag
+        for row_flags, row in zip(flags, data["labels"], strict=True)
+        for flag, label in zip(row_flags, row, strict=True)
         if label != -100
     )
     assert counted == {"stage 1": len(labels) - trusted, "stage 2": len(labels)}
     metrics = trainer.evaluate()
     trainer.model.eval()
-    right = total = 0
+    correct = total = 0
     for row in clean:
         with torch.no_grad():
             predicted = trainer.model(torch.tensor([row["input_ids"]])).logits.argmax(-1)[0]
         kept = torch.tensor(row["labels"]) != -100
-        right += int((predicted == torch.tensor(row["labels"]))[kept].sum())
+        correct += int((predicted == torch.tensor(row["labels"]))[kept].sum())
         total += int(kept.sum())
-    assert metrics["eval_accuracy"] == pytest.approx(right / total)
+    assert metrics["eval_accuracy"] == pytest.approx(correct / total)
 
 
-def test_flags_of_tokens_follow_the_padding_side():
+def test_token_flags_are_padded_on_the_side_of_the_labels():
     class Tokenizer:
         padding_side = "left"
 
@@ -163,7 +161,7 @@ def test_flags_of_tokens_follow_the_padding_side():
     assert batch["trusted"].tolist() == [[False, True, False], [False, True, True]]
 
 
-def test_another_label_column_can_be_named(tmp_path):
+def test_label_column_can_have_any_name(tmp_path):
     data = noisy_text_rows().rename_column("label", "topic")
     data = data.with_transform(
         lambda batch: {
@@ -185,10 +183,10 @@ def _columns(labels):
     "labels",
     [{"label": [0, 2, 1, 1, 0]}, {"label": [0.5, 1, 2, 3, 4]}, {"label_ids": [[0, 1]] * 5}, {"labels": [0] * 5}],
 )
-@pytest.mark.parametrize("kind", [None, "torch", "numpy"])
-def test_columns_taken_whole_are_what_the_default_collator_makes_of_their_rows(labels, kind):
+@pytest.mark.parametrize("data_format", [None, "torch", "numpy"])
+def test_collating_whole_columns_equals_the_default_collator_on_rows(labels, data_format):
     data = Dataset.from_dict(_columns(labels))
-    plain = data.remove_columns("trusted").with_format(kind)
+    plain = data.remove_columns("trusted").with_format(data_format)
     flags = Column(np.array(data["trusted"]), None)
     rows = np.array([4, 0, 0, -1 - 3])
     batch = FlagCollator(default_data_collator, "trusted")(
@@ -205,17 +203,17 @@ def test_columns_taken_whole_are_what_the_default_collator_makes_of_their_rows(l
         assert torch.equal(batch[name], values)
 
 
-def test_tensors_that_a_transform_keeps_do_not_change_with_the_batch():
-    kept = torch.zeros(5, 3)
-    data = Dataset.from_dict({"row": list(range(5))}).with_transform(lambda batch: {"x": kept[: len(batch["row"])]})
+def test_changing_a_batch_in_place_does_not_change_tensors_of_the_transform():
+    tensor = torch.zeros(5, 3)
+    data = Dataset.from_dict({"row": list(range(5))}).with_transform(lambda batch: {"x": tensor[: len(batch["row"])]})
     batch = FlagCollator(default_data_collator, "trusted")(
         FlaggedRows(data, np.arange(5), None, "trusted").__getitems__([1, 2])
     )
     batch["x"] += 1
-    assert (kept == 0).all()
+    assert (tensor == 0).all()
 
 
-def test_ragged_columns_go_to_the_collator_row_by_row():
+def test_ragged_columns_are_collated_row_by_row():
     data = Dataset.from_dict({"x": [[1], [1, 2]], "labels": [0, 1]}).with_format("torch")
     features = FlaggedRows(data, np.arange(2), Column(np.array([True, False]), None), "trusted").__getitems__([0, 1])
     seen = []
@@ -225,13 +223,13 @@ def test_ragged_columns_go_to_the_collator_row_by_row():
         FlagCollator(default_data_collator, "trusted")(features)
 
 
-def test_a_transform_that_loses_rows_is_named():
+def test_transform_that_drops_rows_raises():
     data = Dataset.from_dict({"x": [1, 2, 3]}).with_transform(lambda batch: {"x": batch["x"][:1]})
     with pytest.raises(ValueError, match="returned 1 values of 'x' for 3 rows"):
         FlaggedRows(data, np.arange(3), None, "trusted").__getitems__([0, 1, 2])
 
 
-def test_a_trainer_that_is_gone_leaves_no_rows_behind(tmp_path):
+def test_deleted_trainer_frees_its_rows(tmp_path):
     trainer = GLCTrainer(bert(), config(tmp_path, max_steps=1), train_dataset=noisy_text_rows())
     trainer.train()
     rows = weakref.ref(trainer.training_data.rows)

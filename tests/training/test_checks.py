@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Every row of the table of bad input that a trainer can meet: an error before any training, naming thing and fix."""
+"""Bad input: an error before any training that names the cause and the fix, or a warning."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
 @pytest.fixture(autouse=True)
 def _no_training(monkeypatch):
-    """Whatever is refused here is refused before a single step."""
+    """Fail if a training step runs: errors must come before."""
 
     def step(*args, **kwargs):
-        raise AssertionError("training has begun")
+        raise AssertionError("a training step ran")
 
     monkeypatch.setattr(Trainer, "training_step", step)
 
 
-def _refused(tmp_path, match, error=ValueError, data=None, model=None, settings=None, **kwargs):
+def assert_raises(tmp_path, match, error=ValueError, data=None, model=None, settings=None, **kwargs):
     with pytest.raises(error, match=match):
         GLCTrainer(
             model if model is not None else bert(),
@@ -38,51 +38,51 @@ def _refused(tmp_path, match, error=ValueError, data=None, model=None, settings=
         ).train()
 
 
-def test_no_trusted_column(tmp_path):
-    _refused(tmp_path, r"'glc'.*'trusted'.*mark_trusted", data=text_rows(trusted=None))
+def test_missing_trusted_column_raises(tmp_path):
+    assert_raises(tmp_path, r"'glc'.*'trusted'.*mark_trusted", data=text_rows(trusted=None))
 
 
-def test_a_flag_that_is_not_boolean(tmp_path):
+def test_flags_that_are_not_boolean_raise(tmp_path):
     data = noisy_text_rows()
     flags = data["trusted"][:]
     numbers = data.remove_columns("trusted").add_column("trusted", [2, *map(int, flags[1:])])
-    _refused(tmp_path, r"'trusted' has 2 in row 0, .*1/0.*mark_trusted", data=numbers)
+    assert_raises(tmp_path, r"'trusted' has 2 in row 0, .*1/0.*mark_trusted", data=numbers)
     words = ["maybe", *("yes" if flag else "no" for flag in flags[1:])]
     words = data.remove_columns("trusted").add_column("trusted", words)
-    _refused(tmp_path, r"'trusted' has 'maybe' in row 0, .*yes/no.*mark_trusted", data=words)
+    assert_raises(tmp_path, r"'trusted' has 'maybe' in row 0, .*yes/no.*mark_trusted", data=words)
 
 
-def test_every_row_trusted(tmp_path):
+def test_only_trusted_rows_raises(tmp_path):
     data = mark_trusted(text_rows(trusted=None), fraction=1.0)
-    _refused(tmp_path, r"'glc' needs untrusted rows.*'trusted'.*mark_trusted", data=data)
+    assert_raises(tmp_path, r"'glc' needs untrusted rows.*'trusted'.*mark_trusted", data=data)
 
 
-def test_no_row_trusted(tmp_path):
+def test_only_untrusted_rows_raises(tmp_path):
     data = text_rows(trusted=None)
     data = data.add_column("trusted", [False] * len(data))
-    _refused(tmp_path, r"'glc' needs trusted rows.*'trusted'.*mark_trusted", data=data)
+    assert_raises(tmp_path, r"'glc' needs trusted rows.*'trusted'.*mark_trusted", data=data)
 
 
-def test_a_label_outside_the_model_s_classes(tmp_path):
+def test_label_outside_the_classes_of_the_model_raises(tmp_path):
     data = text_rows(num_labels=3).cast_column("label", Value("int64"))
     first = data["label"][:].index(2)
-    told = rf"label 2 .*row {first}\b.*0…1.*num_labels=3. Otherwise drop such rows"
-    _refused(tmp_path, told, data=data, model=bert(num_labels=2))
+    message = rf"label 2 .*row {first}\b.*0…1.*num_labels=3. Otherwise drop such rows"
+    assert_raises(tmp_path, message, data=data, model=bert(num_labels=2))
 
 
 @pytest.mark.parametrize(("values", "shown"), [([0.5] * 240, "0.5"), (["cat"] * 240, "'cat'")])
-def test_labels_that_are_no_integers(tmp_path, values, shown):
+def test_labels_that_are_not_integers_raise(tmp_path, values, shown):
     data = text_rows().remove_columns("label").add_column("label", values)
-    _refused(tmp_path, rf"'label'.*row 0: {shown}", data=data)
+    assert_raises(tmp_path, rf"'label'.*row 0: {shown}", data=data)
 
 
-def test_a_missing_label(tmp_path):
+def test_missing_label_raises(tmp_path):
     data = text_rows().remove_columns("label").add_column("label", [0, 1, None] + [2] * 237)
-    _refused(tmp_path, r"'label'.*None.*row 2", data=data)
+    assert_raises(tmp_path, r"'label'.*None.*row 2", data=data)
 
 
-def test_no_label_column(tmp_path):
-    _refused(tmp_path, r"label_column", data=text_rows().remove_columns("label"))
+def test_missing_label_column_raises(tmp_path):
+    assert_raises(tmp_path, r"label_column", data=text_rows().remove_columns("label"))
 
 
 @pytest.mark.parametrize(
@@ -95,64 +95,65 @@ def test_no_label_column(tmp_path):
         (np.eye(4), "4 classes.*3"),
     ],
 )
-def test_a_matrix_that_is_none(tmp_path, probs, match):
-    _refused(tmp_path, match, corruption_matrix=probs)
+def test_invalid_matrix_raises(tmp_path, probs, match):
+    assert_raises(tmp_path, match, corruption_matrix=probs)
 
 
 @pytest.mark.parametrize(
     ("problem", "match"), [("multi_label_classification", "multi label"), ("regression", "regression")]
 )
-def test_heads_that_do_not_choose_one_class(tmp_path, problem, match):
-    _refused(tmp_path, match, model=bert(problem_type=problem))
+def test_multi_label_and_regression_heads_raise(tmp_path, problem, match):
+    assert_raises(tmp_path, match, model=bert(problem_type=problem))
 
 
-def test_a_head_with_one_logit(tmp_path):
-    _refused(tmp_path, r"num_labels=1.*num_labels=2", model=bert(num_labels=1))
+def test_head_with_one_logit_raises(tmp_path):
+    assert_raises(tmp_path, r"num_labels=1.*num_labels=2", model=bert(num_labels=1))
 
 
-def test_an_optimizer_that_could_not_be_fresh(tmp_path):
+def test_given_optimizer_raises(tmp_path):
     model = bert()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    _refused(tmp_path, r"`optimizers`.*optimizer_cls_and_kwargs", model=model, optimizers=(optimizer, None))
+    assert_raises(tmp_path, r"`optimizers`.*optimizer_cls_and_kwargs", model=model, optimizers=(optimizer, None))
 
 
-def test_a_loss_that_would_replace_the_correction(tmp_path):
-    _refused(tmp_path, "compute_loss_func", compute_loss_func=lambda outputs, labels, **_: outputs.logits.sum())
+def test_compute_loss_func_raises(tmp_path):
+    assert_raises(tmp_path, "compute_loss_func", compute_loss_func=lambda outputs, labels, **_: outputs.logits.sum())
 
 
-def test_label_smoothing(tmp_path):
-    _refused(tmp_path, "label_smoothing_factor=0.1", settings={"label_smoothing_factor": 0.1})
+def test_label_smoothing_raises(tmp_path):
+    assert_raises(tmp_path, "label_smoothing_factor=0.1", settings={"label_smoothing_factor": 0.1})
 
 
-def test_checkpoints_at_a_signal(tmp_path):
-    _refused(tmp_path, "enable_jit_checkpoint=True is not supported", settings={"enable_jit_checkpoint": True})
+def test_checkpoints_on_a_signal_raise(tmp_path):
+    assert_raises(tmp_path, "enable_jit_checkpoint=True is not supported", settings={"enable_jit_checkpoint": True})
 
 
-def test_derivatives_that_checkpointing_can_not_give(tmp_path):
+def test_gradient_checkpointing_raises_for_reweight(tmp_path):
     settings = {"method": "reweight", "gradient_checkpointing": True}
-    _refused(tmp_path, "'reweight' uses forward-mode derivatives.*gradient_checkpointing=False", settings=settings)
+    message = "'reweight' uses forward-mode derivatives.*gradient_checkpointing=False"
+    assert_raises(tmp_path, message, settings=settings)
 
 
-def test_data_parallel(tmp_path, monkeypatch):
+def test_data_parallel_raises(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 2))
-    _refused(tmp_path, r"DataParallel.*accelerate launch")
+    assert_raises(tmp_path, r"DataParallel.*accelerate launch")
 
 
 @pytest.mark.parametrize(
-    ("kind", "plugin", "fsdp", "match"),
+    ("distributed_type", "plugin", "fsdp", "match"),
     [
         (DistributedType.DEEPSPEED, None, None, r"DeepSpeed is not supported.*FSDP2"),
         (DistributedType.FSDP, SimpleNamespace(fsdp_version=1), True, r"version 1 is not supported.*'version': 2"),
         (DistributedType.MULTI_CPU, None, True, r"does not shard parameters on the CPU"),
     ],
 )
-def test_ways_to_share_a_model_out_that_the_stages_can_not_follow(kind, plugin, fsdp, match):
-    accelerator = SimpleNamespace(distributed_type=kind, state=SimpleNamespace(fsdp_plugin=plugin))
+def test_unsupported_distribution_raises(distributed_type, plugin, fsdp, match):
+    accelerator = SimpleNamespace(distributed_type=distributed_type, state=SimpleNamespace(fsdp_plugin=plugin))
     with pytest.raises(ValueError, match=match):
         check_devices(SimpleNamespace(n_gpu=1, fsdp=fsdp, stage1="full"), accelerator)
 
 
-def test_fsdp_in_its_second_version_is_welcome_but_for_a_probe():
+def test_fsdp2_is_supported_except_for_a_probe():
     state = SimpleNamespace(fsdp_plugin=SimpleNamespace(fsdp_version=2))
     accelerator = SimpleNamespace(distributed_type=DistributedType.FSDP, state=state)
     check_devices(SimpleNamespace(n_gpu=1, fsdp=True, stage1="full"), accelerator)
@@ -160,13 +161,13 @@ def test_fsdp_in_its_second_version_is_welcome_but_for_a_probe():
         check_devices(SimpleNamespace(n_gpu=1, fsdp=True, stage1="probe"), accelerator)
 
 
-def test_plain_training_arguments(tmp_path):
+def test_plain_training_arguments_raise(tmp_path):
     arguments = TrainingArguments(str(tmp_path), use_cpu=True)
     with pytest.raises(TypeError, match="GLCConfig"):
         GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows())
 
 
-def test_rows_that_are_no_dataset(tmp_path):
+def test_list_as_train_dataset_raises(tmp_path):
     with pytest.raises(TypeError, match=r"list.*Dataset.from_list"):
         GLCTrainer(bert(), config(tmp_path), train_dataset=[{"input_ids": [1], "label": 0, "trusted": True}])
 
@@ -188,12 +189,12 @@ def test_rows_that_are_no_dataset(tmp_path):
         ({"smoothing": 2.0}, "smoothing"),
     ],
 )
-def test_settings_out_of_range(tmp_path, settings, match):
-    _refused(tmp_path, match, settings=settings)
+def test_invalid_setting_raises(tmp_path, settings, match):
+    assert_raises(tmp_path, match, settings=settings)
 
 
-def test_a_matrix_for_a_method_that_uses_none(tmp_path):
-    _refused(
+def test_matrix_for_a_method_without_matrix_raises(tmp_path):
+    assert_raises(
         tmp_path,
         r"'no_correction' does not use a corruption matrix",
         settings={"method": "no_correction"},
@@ -201,31 +202,31 @@ def test_a_matrix_for_a_method_that_uses_none(tmp_path):
     )
 
 
-def test_a_matrix_whose_classes_stand_in_another_order(tmp_path):
+def test_matrix_with_classes_in_another_order_raises(tmp_path):
     swapped = CorruptionMatrix(np.eye(3), ["class 2", "class 1", "class 0"])
-    _refused(tmp_path, r"another order \(class 2", corruption_matrix=swapped)
+    assert_raises(tmp_path, r"another order \(class 2", corruption_matrix=swapped)
 
 
-def test_labels_to_evaluate_by_are_checked_before_training(tmp_path):
+def test_invalid_evaluation_label_raises_before_training(tmp_path):
     bad = text_rows(trusted=None).remove_columns("label").add_column("label", [0] * 239 + [7])
-    for evaluation in (bad, {"own": bad}):
-        _refused(tmp_path, r"eval_dataset.*label 7 .*row 239", eval_dataset=evaluation)
+    for eval_dataset in (bad, {"own": bad}):
+        assert_raises(tmp_path, r"eval_dataset.*label 7 .*row 239", eval_dataset=eval_dataset)
 
 
-def test_splits_in_place_of_one(tmp_path):
+def test_dataset_dict_as_train_dataset_raises(tmp_path):
     data = noisy_text_rows()
     splits = DatasetDict(train=data, test=data)
     for settings in ({}, {"trusted_eval_fraction": 0.2}):
-        _refused(tmp_path, r"train, test.*data\['train'\]", TypeError, data=splits, settings=settings)
+        assert_raises(tmp_path, r"train, test.*data\['train'\]", TypeError, data=splits, settings=settings)
 
 
-def test_batches_that_would_all_be_dropped(tmp_path):
+def test_fewer_rows_than_one_batch_raises_with_drop_last(tmp_path):
     settings = {"dataloader_drop_last": True, "per_device_train_batch_size": 220, "max_steps": -1}
-    _refused(tmp_path, r"stage 1 of 2.* has 192 rows, fewer than one batch of 220", settings=settings)
+    assert_raises(tmp_path, r"stage 1 of 2.* has 192 rows, fewer than one batch of 220", settings=settings)
 
 
-def test_a_class_without_trusted_rows_gets_a_defined_row_and_one_warning(tmp_path, monkeypatch):
-    monkeypatch.undo()
+def test_class_without_trusted_rows_gets_the_average_row_and_one_warning(tmp_path, monkeypatch):
+    monkeypatch.undo()  # these runs do train
     data = noisy_text_rows()
     clean, flags = np.array(data["clean_label"]), np.array(data["trusted"])
     keep = np.flatnonzero(~(flags & (clean == 1)))
@@ -234,28 +235,28 @@ def test_a_class_without_trusted_rows_gets_a_defined_row_and_one_warning(tmp_pat
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trainer.train()
-    about = [str(w.message) for w in caught if "no trusted row" in str(w.message)]
-    assert len(about) == 1
-    assert "class 1" in about[0]
+    messages = [str(w.message) for w in caught if "no trusted row" in str(w.message)]
+    assert len(messages) == 1
+    assert "class 1" in messages[0]
     probs = trainer.corruption_matrix.probs
-    stay = (probs[0, 0] + probs[2, 2]) / 2
-    np.testing.assert_allclose(probs[1], [(1 - stay) / 2, stay, (1 - stay) / 2], atol=1e-12)
+    mean_diagonal = (probs[0, 0] + probs[2, 2]) / 2
+    np.testing.assert_allclose(probs[1], [(1 - mean_diagonal) / 2, mean_diagonal, (1 - mean_diagonal) / 2], atol=1e-12)
 
 
-def test_a_matrix_close_to_singular_is_warned_about_by_class(tmp_path, monkeypatch, caplog):
-    monkeypatch.undo()
+def test_matrix_close_to_singular_gives_one_warning_with_the_classes(tmp_path, monkeypatch, caplog):
+    monkeypatch.undo()  # these runs do train
     singular = CorruptionMatrix([[0.5, 0.5, 0], [0.5, 0.49, 0.01], [0, 0, 1]], ["cat", "dog", "fish"])
     trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=noisy_text_rows(), corruption_matrix=singular)
     trainer.train()
-    warned = [record.getMessage() for record in caplog.records if "singular" in record.getMessage()]
-    assert len(warned) == 1
-    assert "cat/dog" in warned[0]
-    assert "fish" not in warned[0]
+    messages = [record.getMessage() for record in caplog.records if "singular" in record.getMessage()]
+    assert len(messages) == 1
+    assert "cat/dog" in messages[0]
+    assert "fish" not in messages[0]
 
 
-def test_a_first_stage_that_learned_nothing_is_told(tmp_path, monkeypatch, caplog):
-    monkeypatch.undo()
+def test_stage_1_that_learned_nothing_gives_one_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.undo()  # these runs do train
     GLCTrainer(bert(), config(tmp_path, learning_rate=1e-9), train_dataset=noisy_text_rows()).train()
-    told = [record.getMessage() for record in caplog.records if "same row for every class" in record.getMessage()]
-    assert len(told) == 1
-    assert "higher learning rate" in told[0]
+    messages = [record.getMessage() for record in caplog.records if "same row for every class" in record.getMessage()]
+    assert len(messages) == 1
+    assert "higher learning rate" in messages[0]
