@@ -150,7 +150,7 @@ def _add_columns(raw: Dataset, rows: Rows, audited: Dataset, names: list[str] | 
 
 
 def _per_word(columns: dict[str, Any], words: Any, labels: Any) -> dict[str, list[list[Any]]]:
-    """Map values from tokens to words. A truncated word, or one labelled -100, keeps its label and has no p_wrong."""
+    """Map values from tokens to words. A truncated word, or one labeled -100, keeps its label and has no p_wrong."""
     result: dict[str, list[list[Any]]] = {name: [] for name in COLUMNS}
     for row, given in enumerate(labels):
         suggested, p_wrong = list(given), [None] * len(given)

@@ -127,8 +127,8 @@ def _check(options: TrainOptions) -> None:
         get_method(name)
     if model.compare and config.push_to_hub:
         raise ValueError(
-            "--compare saves one folder per method and pushes none: remove --push-to-hub, and push the model you "
-            "choose with `hf upload`."
+            "--compare saves one folder per method and pushes none: remove --push-to-hub, and push the one you want "
+            "with `hf upload`."
         )
     if model.compare and isinstance(config.resume_from_checkpoint, str):
         raise ValueError(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CARD_FILE = "README.md"
 PICTURE_FILE = "corruption_matrix.png"
 _STAGE1 = {"probe": "stage 1, a linear probe", "short": "stage 1, shortened"}
-_TEMPLATE = "template.md"
+_TEMPLATE = "model_card_template.md"
 _TAGS = ("glc_hf", "label-noise", "gold-loss-correction")
 _SHOWN_CONFUSIONS = 3
 # Tables of more classes than this say nothing to a reader; the totals and the matrix do.
@@ -122,12 +122,7 @@ def _slug(name: str) -> str:
 
 
 def _template_text() -> str:
-    """The template stands in `model_cards/`, beside the cards made from it; an installed package carries a copy."""
-    package = Path(str(files("glc_hf")))
-    for folder in (package / "hub", package.parent / "model_cards"):
-        if (folder / _TEMPLATE).is_file():
-            return (folder / _TEMPLATE).read_text(encoding="utf-8")
-    raise FileNotFoundError(f"the card's {_TEMPLATE} is missing from the installation of glc_hf: install it again.")
+    return files("glc_hf.hub").joinpath(_TEMPLATE).read_text(encoding="utf-8")
 
 
 def _introduction(facts: dict[str, Any]) -> str:

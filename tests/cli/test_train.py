@@ -66,6 +66,15 @@ def test_model_learns_the_true_labels_of_a_noisy_csv(glc_hf, tmp_path: Path, tin
     assert (output / "corruption_matrix.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_results_record_the_label_column_that_the_user_named(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    rows = [{"text": row["text"], "topic": row["label"]} for row in text_rows(60)]
+    path, output = write_csv(tmp_path / "train.csv", rows), tmp_path / "model"
+    argv = ["--dataset", path, "--model", tiny_bert, "--label-column", "topic", "--noise", "flip", *QUICK]
+    outcome = glc_hf("train", *argv, "--output-dir", output)
+    assert outcome.code == 0, outcome.err
+    assert results_in(output)["arguments"]["label_column"] == "topic"
+
+
 def test_results_contain_no_local_paths(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     path = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
     outcome = glc_hf("train", "--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK)
