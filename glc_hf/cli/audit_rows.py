@@ -72,7 +72,8 @@ def audit_folder(folder: Path, arguments: Namespace) -> tuple[Findings, int, lis
     audited = _add_columns(raw, rows, audit_rows(trainer, prepared.train), matrix.label_names)
     findings = Findings.of(audited, matrix)
     output = Path(arguments.output_dir).expanduser() if arguments.output_dir else folder / "audit"
-    title = f"Label audit: {_dataset_name(facts, options)}"
+    name = options.data.dataset or (facts.get("dataset") or {}).get("name") or "the run"
+    title = f"Label audit: {Path(name).name if Path(name).exists() else name}"
     paths = write_audit(output, audited, findings, rows.columns.inputs, task, title, arguments.page_rows)
     trusted = int(read_flags(rows.train, flag).values.sum()) if flag in rows.train.column_names else 0
     return findings, trusted, paths
@@ -110,13 +111,6 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace) ->
         for kind in (DataArguments, NoiseArguments)
     )
     return TrainOptions(data, noise, model, GLCConfig(**config))
-
-
-def _dataset_name(facts: dict[str, Any], options: TrainOptions) -> str:
-    name = options.data.dataset
-    if name is None:
-        return (facts.get("dataset") or {}).get("name") or "the run"
-    return Path(name).name if Path(name).exists() else name
 
 
 def _load(options: TrainOptions, matrix: CorruptionMatrix, task: str) -> tuple[Dataset, Rows]:

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 from datasets import Dataset, Image
-from transformers import (
-    DataCollatorForTokenClassification,
-    DataCollatorWithPadding,
-    PreTrainedModel,
-    default_data_collator,
-)
+from transformers import PreTrainedModel
 
 from glc_hf.backbones.timm_network import pretrained_name, require_timm, timm_network
 from glc_hf.cli.data import CLEAN_COLUMN, Rows
@@ -84,14 +79,14 @@ def prepare(rows: Rows, options: TrainOptions, carried: Sequence[str] = ()) -> P
     model, processor = load_model(options.model, task, rows.num_labels, rows.label_names)
     beside = [options.config.trusted_column, options.config.noisy_label_column, CLEAN_COLUMN, *carried]
     if task == "image":
-        collator: Callable = default_data_collator
+        collator: Callable = transformers.default_data_collator
     else:
         max_length = _max_length(options.data.max_length, processor, model)
         if task == "text":
-            collator = DataCollatorWithPadding(processor)
+            collator = transformers.DataCollatorWithPadding(processor)
             tokenize = partial(_tokenize_texts, tokenizer=processor, columns=inputs, max_length=max_length)
         else:
-            collator = DataCollatorForTokenClassification(processor)
+            collator = transformers.DataCollatorForTokenClassification(processor)
             tokenize = partial(
                 _tokenize_words,
                 tokenizer=processor,

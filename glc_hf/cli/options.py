@@ -46,17 +46,13 @@ class DataArguments:
         "Split to evaluate on. By default test, else validation, else rows held out of the training split: 10 percent "
         "of all rows if noise is simulated, 20 percent of the trusted rows otherwise.",
     )
-    trusted_dataset: str | None = _option(
-        None, "Second dataset or file with the same columns. All its labels are trusted."
-    )
-    text_column: str | None = _option(None, "Column of the texts. By default found by its type and usual names.")
+    trusted_dataset: str | None = _option(None, "Second dataset or file, whose labels are all trusted.")
+    text_column: str | None = _option(None, "Column of the texts. By default found by type and name.")
     text_pair_column: str | None = _option(None, "Column of the second texts, for pairs of texts.")
-    image_column: str | None = _option(None, "Column of the images. By default found by its type and usual names.")
-    tokens_column: str | None = _option(
-        None, "Column of the lists of words. By default found by its type and usual names."
-    )
+    image_column: str | None = _option(None, "Column of the images. By default found by type and name.")
+    tokens_column: str | None = _option(None, "Column of the lists of words. By default found by type and name.")
     index_column: str | None = _option(
-        None, "Column of unique integers that identify a row for simulated noise. By default the position."
+        None, "Column of row ids (integers) for simulated noise. By default the position."
     )
     max_train_samples: int | None = _option(None, "Maximum number of training rows, drawn at random.")
     max_eval_samples: int | None = _option(None, "Maximum number of evaluation rows, drawn at random.")
@@ -82,18 +78,14 @@ class NoiseArguments:
         "corruption_matrix.json.",
     )
     noise_strength: float = _option(0.6, "Strength of uniform, flip or hierarchical noise, from 0 to 1.")
-    noise_seed: int | None = _option(
-        None, "Seed for the noise, the trusted rows and the held-out rows. By default --seed."
-    )
+    noise_seed: int | None = _option(None, "Seed for noise, trusted rows and held-out rows. By default --seed.")
     noise_groups: str | None = _option(
         None,
         "Groups for hierarchical noise: a column with the group of each class (such as coarse_label), or a JSON list "
         "(the group of each class, or the classes of each group).",
     )
     weak_epochs: float = _option(10.0, "Training epochs of the weak classifier (--noise weak).")
-    weak_temperature: float = _option(
-        5.0, "Temperature for drawing labels from the weak classifier. Higher is noisier."
-    )
+    weak_temperature: float = _option(5.0, "Temperature of the labels that it draws. Higher is noisier.")
     trusted_fraction: float | None = _option(
         None,
         "Share of the rows to mark as trusted before noise is added. By default "
@@ -104,9 +96,7 @@ class NoiseArguments:
         "row", "For token labels: draw whole rows or single tokens as trusted.", choices=["row", "token"]
     )
     stratify: bool = _option(False, "Draw the trusted rows from each class in proportion to its size.")
-    corruption_matrix: str | None = _option(
-        None, "Known corruption matrix (file, folder or Hub id) to use instead of an estimate."
-    )
+    corruption_matrix: str | None = _option(None, "Known matrix (file, folder or Hub id), instead of an estimate.")
 
     def __post_init__(self) -> None:
         self.noise = self.noise or "none"  # YAML reads a bare `no` or `~` as False or None
@@ -156,9 +146,7 @@ class ModelArguments:
     )
     task: str = _option("auto", "Type of input; auto finds it from the columns.", choices=list(TASKS))
     from_scratch: bool = _option(False, "Start from random weights: use only the configuration of the model.")
-    image_size: int | None = _option(
-        None, "Image size of a timm network that starts from scratch. By default that of the network."
-    )
+    image_size: int | None = _option(None, "Image size for a timm network that starts from scratch.")
     trust_remote_code: bool = _option(False, "Allow a model repository to run its code on this machine.")
     model_revision: str | None = _option(None, "Branch, tag or commit of the model.")
 
