@@ -1,13 +1,13 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-An ordinary Trainer script, and the few lines that make it robust to wrong labels: those marked `# glc_hf`.
+A plain Trainer script with the few lines that make it robust to wrong labels, marked `# glc_hf`.
 
-On a dataset of the Hub, of which every fifth row counts as labelled with care:
+On a dataset of the Hub, with every fifth row marked as trusted:
 
     python examples/existing_script.py --dataset stanfordnlp/imdb --model distilbert/distilbert-base-uncased \
         --output_dir robust-imdb --num_train_epochs 1
 
-Without arguments it runs on made-up rows, offline and within seconds.
+Without arguments it runs on synthetic rows, offline, in a few seconds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from transformers import (
     set_seed,
 )
 
-from glc_hf import GLCConfig, GLCTrainer, mark_trusted  # glc_hf: in the place of TrainingArguments, Trainer
+from glc_hf import GLCConfig, GLCTrainer, mark_trusted  # glc_hf: replaces TrainingArguments, Trainer
 
 
 def main() -> None:
-    """Fine-tunes."""
+    """Fine-tune, evaluate and save a model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset")
     parser.add_argument("--model")
@@ -65,15 +65,15 @@ def main() -> None:
 
 
 def tiny_example() -> tuple[DatasetDict, BertForSequenceClassification]:
-    """Rows of two classes, every third label wrong but for every fifth row, and a very small network."""
+    """Create rows of two classes, a third of the untrusted labels wrong, and a very small network."""
 
     def rows(number: int, noisy: bool) -> Dataset:
         classes = [row % 2 for row in range(number)]
         wrong = [noisy and row % 5 != 0 and row % 3 == 0 for row in range(number)]
         return Dataset.from_dict(
             {
-                "input_ids": [[2 + kind, 4 + row % 5, 9 + row % 7] for row, kind in enumerate(classes)],
-                "label": [1 - kind if flip else kind for kind, flip in zip(classes, wrong, strict=True)],
+                "input_ids": [[2 + label, 4 + row % 5, 9 + row % 7] for row, label in enumerate(classes)],
+                "label": [1 - label if flip else label for label, flip in zip(classes, wrong, strict=True)],
             }
         )
 

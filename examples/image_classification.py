@@ -1,8 +1,8 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-An image classifier from noisy labels and a few trusted ones, with a network of timm or of transformers.
+Train an image classifier on noisy labels with a few trusted ones, with a network of timm or transformers.
 
-On datasets of the Hub, 60 % of whose labels are flipped here on purpose while 5 % of the rows stay trusted:
+On datasets of the Hub. The script flips 60 % of the labels and keeps 5 % of the rows as trusted:
 
     python examples/image_classification.py --dataset uoft-cs/cifar10 --image_column img \
         --model timm/resnet18.a1_in1k --output_dir cifar10-resnet --num_train_epochs 5 \
@@ -10,7 +10,7 @@ On datasets of the Hub, 60 % of whose labels are flipped here on purpose while 5
     python examples/image_classification.py --dataset ylecun/mnist --model google/vit-base-patch16-224-in21k \
         --output_dir mnist-vit --num_train_epochs 1 --per_device_train_batch_size 32 --learning_rate 5e-5
 
-Without arguments it trains a small network of timm on the digits of scikit-learn, offline and within a minute;
+Without arguments it trains a small timm network on the digits of scikit-learn, offline, in less than a minute;
 `--tiny_vit True` trains a small vision transformer of transformers instead.
 """
 
@@ -35,7 +35,7 @@ from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, corrupt_labels, mark
 
 @dataclass
 class ScriptArguments:
-    """What `GLCConfig` does not have."""
+    """Options besides those of `GLCConfig`."""
 
     dataset: str | None = None
     model: str | None = None
@@ -46,7 +46,7 @@ class ScriptArguments:
 
 
 def main() -> None:
-    """Loads, makes noise, trains and saves."""
+    """Load the data, add noise, train and save."""
     script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
     set_seed(args.seed)
     if script.dataset is None:
@@ -70,10 +70,10 @@ def main() -> None:
     trainer = GLCTrainer(
         model=model,
         args=args,
-        # Images are decoded as they are needed; the flag stays with its row, though the transform drops it.
+        # Images are decoded on demand. The trainer keeps the flags, which the transform drops.
         train_dataset=train.with_transform(to_pixels),
         eval_dataset=data["test"].with_transform(to_pixels),
-        # What prepares the images of a timm network is part of the model's configuration.
+        # The image processor of a timm network is saved in the configuration of the model.
         processing_class=None if model.config.model_type == "timm_wrapper" else processor,
     )
     metrics = trainer.train().metrics
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def tiny_example(args: GLCConfig, script: ScriptArguments) -> tuple:
-    """The digits that ship with scikit-learn, and a network small enough for any machine."""
+    """Load the digits of scikit-learn and create a network small enough for any machine."""
     from glc_hf.cli.digits import digits_dataset, digits_model
 
     data: DatasetDict = digits_dataset()

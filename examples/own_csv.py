@@ -1,19 +1,19 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-From a CSV of your own to a model and a list of the labels to look at again.
+Train on your own CSV file, and write a table of the labels to check.
 
-The file has the columns `text`, `label` (words will do) and `trusted` (true for the rows you checked yourself):
+The file has the columns `text`, `label` (class names or numbers) and `trusted` (true for the rows you checked):
 
     python examples/own_csv.py --csv reviews.csv --model distilbert/distilbert-base-uncased --output_dir robust-model
 
-With a file of the Hub in its place, a sentiment dataset whose first 500 labels count as checked:
+With a file of the Hub, a sentiment dataset whose first 500 rows are marked as trusted:
 
     python examples/own_csv.py --csv hf://datasets/scikit-learn/imdb/IMDB\\ Dataset.csv --text_column review \
         --label_column_of_csv sentiment --first_rows_are_trusted 500 --model distilbert/distilbert-base-uncased \
         --output_dir robust-model --num_train_epochs 1
 
-Without arguments it writes a small CSV and trains a tiny network on it, offline and within seconds. The command line
-does the same with no script at all: `glc-hf train --dataset reviews.csv …`, then `glc-hf audit robust-model …`.
+Without arguments it writes a small CSV file and trains a tiny network on it, offline, in a few seconds. The command
+line does the same without a script: `glc-hf train --dataset reviews.csv …`, then `glc-hf audit robust-model …`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from glc_hf import GLCConfig, GLCTrainer, mark_trusted
 
 @dataclass
 class ScriptArguments:
-    """What `GLCConfig` does not have."""
+    """Options besides those of `GLCConfig`."""
 
     csv: str | None = None
     model: str | None = None
@@ -48,7 +48,7 @@ class ScriptArguments:
 
 
 def main() -> None:
-    """Trains on the file, saves the model, and writes the file again with what the audit found."""
+    """Train on the file, save the model, and write the rows with the results of the audit."""
     script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
     set_seed(args.seed)
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def main() -> None:
     trainer.save_model()
     matrix = trainer.corruption_matrix
     for label, rate in enumerate(matrix.noise_rates):
-        print(f"{matrix.name_of(label)}: about {rate:.0%} of the rows that are such have another label")
+        print(f"{matrix.name_of(label)}: estimated noise rate {rate:.0%}")
 
     audited = trainer.audit(trainer.train_dataset)
     target = Path(args.output_dir) / "labels_to_check.csv"
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def tiny_example(args: GLCConfig) -> tuple[str, str]:
-    """A CSV in which a third of the unchecked labels is wrong, and a folder with a tokenizer and a tiny network."""
+    """Write a CSV file with a third of the untrusted labels wrong, and a tiny network with its tokenizer."""
     import random
 
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -105,7 +105,7 @@ def tiny_example(args: GLCConfig) -> tuple[str, str]:
             given = other if not trusted and draw.random() < 1 / 3 else label
             writer.writerow([f"a {draw.choice(words[label])} film number {row}", given, str(trusted).lower()])
     known = ["[PAD]", "[UNK]", "a", "film", "number", *words["good"], *words["bad"]]
-    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(known)}, "[UNK]"))
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(known)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
     BertForSequenceClassification(

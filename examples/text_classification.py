@@ -1,14 +1,14 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-A text classifier from noisy labels and a few trusted ones.
+Train a text classifier on noisy labels with a few trusted ones.
 
-On a dataset of the Hub, 40 % of whose labels are flipped here on purpose while 2 % of its rows stay trusted:
+On a dataset of the Hub. The script flips 40 % of the labels and keeps 2 % of the rows as trusted:
 
     python examples/text_classification.py --dataset fancyzhx/ag_news --model distilbert/distilbert-base-uncased \
         --output_dir ag-news --num_train_epochs 2 --per_device_train_batch_size 32 --learning_rate 5e-5
 
-Without arguments it trains a tiny network on made-up sentences, offline and within seconds. Where your labels are
-noisy by themselves, leave out `corrupt_labels` and mark the rows that you checked: `mark_trusted(rows, indices=[…])`.
+Without arguments it trains a tiny network on synthetic sentences, offline, in a few seconds. If your labels are
+already noisy, remove `corrupt_labels` and mark the rows that you checked: `mark_trusted(rows, indices=[…])`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, corrupt_labels, mark
 
 @dataclass
 class ScriptArguments:
-    """What `GLCConfig` does not have."""
+    """Options besides those of `GLCConfig`."""
 
     dataset: str | None = None
     model: str | None = None
@@ -42,7 +42,7 @@ class ScriptArguments:
 
 
 def main() -> None:
-    """Loads, makes noise, trains, and says which labels look wrong."""
+    """Load the data, add noise, train, and print the labels that look wrong."""
     script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
     set_seed(args.seed)
     if script.dataset is None:
@@ -57,7 +57,7 @@ def main() -> None:
     label = script.label_column_of_dataset
     num_labels = model.config.num_labels
 
-    # The two lines that stand for real life: some rows were labelled with care, the others were not.
+    # Simulate a real dataset: some rows are labeled with care, the others are not.
     train = mark_trusted(data["train"], fraction=script.trusted_fraction, seed=args.seed, label_column=label)
     noise = CorruptionMatrix.flip(num_labels, script.noise_strength, seed=args.seed)
     train = corrupt_labels(train, noise, seed=args.seed, label_column=label)
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def tiny_example(args: GLCConfig, script: ScriptArguments) -> tuple:
-    """Sentences of three topics, a tokenizer for their words, and a network small enough for any machine."""
+    """Create sentences on three topics, a tokenizer for their words, and a network small enough for any machine."""
     import random
 
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -105,7 +105,7 @@ def tiny_example(args: GLCConfig, script: ScriptArguments) -> tuple:
         return Dataset.from_dict({"text": texts, "label": labels}, features=features)
 
     words = ["[PAD]", "[UNK]", *common, *(word for about in topics.values() for word in about)]
-    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, "[UNK]"))
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
     model = BertForSequenceClassification(

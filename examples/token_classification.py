@@ -1,13 +1,13 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Named entities, or any other label for each word, from noisy labels and a few trusted ones.
+Train a token classifier, for named entities or any other label per word, on noisy labels with a few trusted ones.
 
-On a dataset of the Hub, 20 % of whose tags are made wrong here on purpose while 5 % of the sentences stay trusted:
+On a dataset of the Hub. The script adds 20 % uniform noise to the tags and keeps 5 % of the sentences as trusted:
 
     python examples/token_classification.py --dataset lhoestq/conll2003 --model distilbert/distilbert-base-cased \
         --output_dir conll-ner --num_train_epochs 3 --per_device_train_batch_size 16 --learning_rate 5e-5
 
-Without arguments it trains a tiny network on made-up sentences, offline and within seconds. Single words may be
+Without arguments it trains a tiny network on synthetic sentences, offline, in a few seconds. Single words can be
 trusted too: `mark_trusted(rows, level="token", …)`, or a column of lists of booleans.
 """
 
@@ -33,7 +33,7 @@ from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, corrupt_labels, mark
 
 @dataclass
 class ScriptArguments:
-    """What `GLCConfig` does not have."""
+    """Options besides those of `GLCConfig`."""
 
     dataset: str | None = None
     model: str | None = None
@@ -44,7 +44,7 @@ class ScriptArguments:
 
 
 def main() -> None:
-    """Loads, makes noise, trains and saves."""
+    """Load the data, add noise, train and save."""
     script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
     set_seed(args.seed)
     if script.dataset is None:
@@ -61,7 +61,7 @@ def main() -> None:
     train = corrupt_labels(train, noise, seed=args.seed, label_column=script.tags_column)
 
     def tokenize(rows: dict[str, Any]) -> dict[str, Any]:
-        """Words to tokens; a word's tag goes to its first token, the others get -100."""
+        """Tokenize words. The tag of a word goes to its first token; other tokens get -100."""
         encoded = tokenizer(rows[script.tokens_column], is_split_into_words=True, truncation=True)
         encoded["labels"] = []
         for row, tags in enumerate(rows[script.tags_column]):
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def classes_of(data: DatasetDict, column: str) -> dict[str, Any]:
-    """The head's size, and the names of the tags where the dataset has them."""
+    """Return the number of tags, and their names if the dataset has them."""
     tag = data["train"].features[column].feature
     if isinstance(tag, ClassLabel):
         return {"num_labels": tag.num_classes, "id2label": dict(enumerate(tag.names))}
@@ -95,32 +95,32 @@ def classes_of(data: DatasetDict, column: str) -> dict[str, Any]:
 
 
 def tiny_example(args: GLCConfig, script: ScriptArguments) -> tuple:
-    """Sentences with names of people and towns, a tokenizer for their words, and a very small network."""
+    """Create sentences with names of people and towns, a tokenizer for their words, and a very small network."""
     import random
 
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    kinds = {
+    tag_words = {
         "O": ["went", "to", "and", "saw", "the", "house"],
         "PERSON": ["Ann", "Bob", "Eve"],
         "TOWN": ["Rome", "Oslo"],
     }
-    features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=list(kinds)))})
+    features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=list(tag_words)))})
     draw = random.Random(args.seed)
 
     def rows(number: int) -> Dataset:
-        tags = [draw.choices(list(kinds), weights=[3, 1, 1], k=draw.randint(4, 8)) for _ in range(number)]
-        tokens = [[draw.choice(kinds[tag]) for tag in row] for row in tags]
+        tags = [draw.choices(list(tag_words), weights=[3, 1, 1], k=draw.randint(4, 8)) for _ in range(number)]
+        tokens = [[draw.choice(tag_words[tag]) for tag in row] for row in tags]
         return Dataset.from_dict({"tokens": tokens, "ner_tags": tags}, features=features)
 
-    words = ["[PAD]", "[UNK]", *(word for kind in kinds.values() for word in kind)]
-    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, "[UNK]"))
+    words = ["[PAD]", "[UNK]", *(word for of_tag in tag_words.values() for word in of_tag)]
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
     model = BertForTokenClassification(
         BertConfig(
             vocab_size=len(words), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
-            max_position_embeddings=16, num_labels=3, id2label=dict(enumerate(kinds)), initializer_range=0.2,
+            max_position_embeddings=16, num_labels=3, id2label=dict(enumerate(tag_words)), initializer_range=0.2,
         )
     )  # fmt: skip
     args.learning_rate, args.save_strategy = 3e-3, "no"

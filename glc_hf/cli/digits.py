@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 DIGITS_NAMES = [str(digit) for digit in range(10)]
-# Options of `glc-hf train` that the example sets and that any option given overrides.
+# Options of `glc-hf train` that the example sets; options given by the user override them.
 DIGITS_SETTINGS: dict[str, Any] = {
     "noise": "flip",
     "noise_strength": 0.6,
@@ -25,43 +25,42 @@ DIGITS_SETTINGS: dict[str, Any] = {
     "save_strategy": "epoch",
     "save_total_limit": 1,
 }
-# The network: the smallest residual network that timm registers. The images are enlarged for it.
+# The smallest residual network that timm registers. The 8×8 images are enlarged for it.
 DIGITS_ARCHITECTURE = "test_resnet"
 DIGITS_IMAGE_SIZE = 16
-_TEST_SHARE = 0.25
-_SPLIT_SEED = 0
 
 
 def digits_dataset() -> DatasetDict:
     """
-    The 1,797 hand-written digits that ship with scikit-learn, as grey 8×8 images.
+    Load the 1,797 handwritten digits that ship with scikit-learn, as gray 8×8 images.
 
     Returns:
-        `DatasetDict`: `train` (1,347 rows) and `test` (450 rows, the same ones every time), with the columns `image`
+        `DatasetDict`: `train` (1,347 rows) and `test` (450 rows), always the same split, with the columns `image`
         (`Image`) and `label` (`ClassLabel`).
     """
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ImportError(_missing("scikit-learn")) from error
+        raise ImportError(
+            'the embedded example needs scikit-learn, which is not installed: pip install "glc_hf[demo]"'
+        ) from error
     import numpy as np
     from datasets import ClassLabel, Dataset, Features, Image
     from PIL import Image as Picture
 
     digits = load_digits()
-    # Ink runs from 0 to 16.
-    pixels = np.minimum(digits.images * 16, 255).astype(np.uint8)
+    pixels = np.minimum(digits.images * 16, 255).astype(np.uint8)  # scikit-learn's values go from 0 to 16
     rows = {"image": [Picture.fromarray(image) for image in pixels], "label": digits.target.tolist()}
     features = Features({"image": Image(), "label": ClassLabel(names=DIGITS_NAMES)})
-    return Dataset.from_dict(rows, features=features).train_test_split(_TEST_SHARE, seed=_SPLIT_SEED)
+    return Dataset.from_dict(rows, features=features).train_test_split(0.25, seed=0)
 
 
 def digits_model(label_names: list[str] | None = None) -> PreTrainedModel:
     """
-    A small network of timm with random weights, under transformers' `TimmWrapperForImageClassification`.
+    Create a small timm network with random weights, wrapped in `TimmWrapperForImageClassification`.
 
     Args:
-        label_names (`list[str]`, *optional*): The classes, by default the ten digits.
+        label_names (`list[str]`, *optional*): Class names, by default the ten digits.
     """
     from glc_hf.backbones.timm_network import timm_network
 
@@ -69,15 +68,8 @@ def digits_model(label_names: list[str] | None = None) -> PreTrainedModel:
 
 
 def use_one_thread() -> None:
-    """
-    The network is too small to share among cores: threads would wait for each other longer than they work, and on a
-    busy machine many times longer. `OMP_NUM_THREADS`, if set, holds.
-    """
+    """Limit torch to one thread unless `OMP_NUM_THREADS` is set: the network is too small to gain from more."""
     if "OMP_NUM_THREADS" not in os.environ:
         import torch
 
         torch.set_num_threads(1)
-
-
-def _missing(package: str) -> str:
-    return f'the embedded example needs {package}, which is not installed: pip install "glc_hf[demo]"'

@@ -1,225 +1,204 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""From rows to what the model takes: tokens, or images decoded as they are needed."""
+"""Loading a model, and preparing rows for it: token ids, or images decoded on demand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 from datasets import Dataset, Image
-from transformers import (
-    DataCollatorForTokenClassification,
-    DataCollatorWithPadding,
-    PreTrainedModel,
-    default_data_collator,
-)
+from transformers import PreTrainedModel
 
 from glc_hf.backbones.timm_network import pretrained_name, require_timm, timm_network
 from glc_hf.cli.data import CLEAN_COLUMN, Rows
 from glc_hf.cli.digits import digits_model
-from glc_hf.cli.options import ModelArguments
 from glc_hf.labels.columns import is_list_feature
 from glc_hf.labels.reading import IGNORED_LABEL
 
 
 if TYPE_CHECKING:
+    from glc_hf.cli.options import ModelArguments
     from glc_hf.cli.parsing import TrainOptions
+    from glc_hf.matrix import CorruptionMatrix
 
 
 _LABELS = "labels"
 _FALLBACK_LENGTH = 512
-
-
-class Prepared(NamedTuple):
-    """What a Trainer takes: datasets whose labels are called `labels`, and a collator."""
-
-    train: Dataset
-    evaluation: Dataset | None
-    collator: Callable
-
-
-def prepare(rows: Rows, processor: Any, model: Any, options: TrainOptions, carried: Sequence[str] = ()) -> Prepared:
-    """
-    Prepares both datasets for the task.
-
-    Args:
-        rows (`Rows`): With flags and noise in place: both are carried along to the tokens.
-        processor: The tokenizer or image processor.
-        model: For the number of tokens it can take.
-        options (`TrainOptions`): For the columns that go with the labels, and the number of tokens wanted.
-        carried (`Sequence[str]`, *optional*): Further columns to carry along.
-    """
-    task, inputs = rows.columns.task, rows.columns.inputs
-    beside = [options.config.trusted_column, options.config.noisy_label_column, CLEAN_COLUMN, *carried]
-    if task == "image":
-        collator: Callable = default_data_collator
-        transform = _ImageTransform(processor, inputs[0])
-
-        def make(dataset: Dataset) -> Dataset:
-            if not isinstance(dataset.features[inputs[0]], Image):
-                dataset = dataset.cast_column(inputs[0], Image())
-            return dataset.with_transform(transform)
-    else:
-        length = _length(options.data.max_length, processor, model)
-        if task == "text":
-            collator = DataCollatorWithPadding(processor)
-            tokenize: Callable = _TextTokenizer(processor, inputs, length)
-        else:
-            collator = DataCollatorForTokenClassification(processor)
-            tokenize = _WordTokenizer(processor, inputs[0], length, [_LABELS, *beside])
-
-        def make(dataset: Dataset) -> Dataset:
-            return dataset.map(tokenize, batched=True, remove_columns=list(inputs), desc="Tokenizing")
-
-    train = make(_with_labels(rows.train, rows.columns.label, [*inputs, *beside]))
-    evaluation = rows.evaluation
-    if evaluation is not None:
-        evaluation = make(_with_labels(evaluation, rows.columns.label, list(inputs)))
-    return Prepared(train, evaluation, collator)
-
-
-def _with_labels(dataset: Dataset, label: str, kept: list[str | None]) -> Dataset:
-    dataset = dataset.select_columns([name for name in (label, *kept) if name in dataset.column_names])
-    return dataset if label == _LABELS else dataset.rename_column(label, _LABELS)
-
-
-def _length(wanted: int | None, tokenizer: Any, model: Any) -> int:
-    """How many tokens a text may have: as many as are wanted, or as tokenizer and model both can take."""
-    places = _places(model)
-    if wanted is not None:
-        if places is not None and wanted > places:
-            raise ValueError(f"--max-length {wanted}: the model has places for {places} tokens.")
-        return wanted
-    limits = [places or getattr(model.config, "max_position_embeddings", None), tokenizer.model_max_length]
-    known = [limit for limit in limits if limit is not None and 0 < limit < 1_000_000]
-    return min(known, default=_FALLBACK_LENGTH)
-
-
-def _places(model: Any) -> int | None:
-    """The size of the table of position embeddings, if the model has one. RoBERTa and its kin count positions from
-    the one after that of padding."""
-    for name, module in model.named_modules():
-        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding):
-            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-    return None
-
-
-class _TextTokenizer:
-    """Texts, or pairs of them, to token ids."""
-
-    def __init__(self, tokenizer: Any, columns: tuple[str, ...], max_length: int) -> None:
-        self.tokenizer, self.columns, self.max_length = tokenizer, columns, max_length
-
-    def __call__(self, batch: dict[str, list]) -> dict[str, list]:
-        texts = [[text if text is not None else "" for text in batch[column]] for column in self.columns]
-        return dict(self.tokenizer(*texts, truncation=True, max_length=self.max_length))
-
-
-class _WordTokenizer:
-    """
-    Words to token ids. What belongs to a word (label, flag) goes to its first token; the others, and special tokens,
-    have the label -100 and the flag False.
-    """
-
-    def __init__(self, tokenizer: Any, column: str, max_length: int, carried: list[str | None]) -> None:
-        self.tokenizer, self.column, self.max_length, self.carried = tokenizer, column, max_length, carried
-
-    def __call__(self, batch: dict[str, list]) -> dict[str, list]:
-        encoded = self.tokenizer(
-            batch[self.column], is_split_into_words=True, truncation=True, max_length=self.max_length
-        )
-        first_of_word = [_first_tokens(encoded.word_ids(row)) for row in range(len(batch[self.column]))]
-        result = dict(encoded)
-        for name in self.carried:
-            values = batch.get(name)
-            if not values or not isinstance(values[0], list):
-                continue  # one flag for the whole row stays as it is
-            missing = False if isinstance(next((v for row in values for v in row), 0), bool) else IGNORED_LABEL
-            result[name] = [
-                [row[word] if word is not None else missing for word in words]
-                for row, words in zip(values, first_of_word, strict=True)
-            ]
-        return result
-
-
-def _first_tokens(word_ids: list[int | None]) -> list[int | None]:
-    """The word of each token that is the first of one."""
-    return [word if word != before else None for before, word in zip([None, *word_ids[:-1]], word_ids, strict=True)]
-
-
-class _ImageTransform:
-    """Images to pixels, batch by batch as the Trainer asks for them."""
-
-    def __init__(self, processor: Any, column: str) -> None:
-        self.processor, self.column = processor, column
-
-    def __call__(self, batch: dict[str, list]) -> dict[str, Any]:
-        images = [image.convert("RGB") for image in batch[self.column]]
-        result = {"pixel_values": self.processor(images, return_tensors="pt")["pixel_values"]}
-        if _LABELS in batch:
-            result[_LABELS] = batch[_LABELS]
-        return result
-
-
-def check_labels_fit(rows: Rows) -> None:
-    """Refuses one label a row for words, and lists of labels for texts and images."""
-    label = rows.columns.label
-    lists = is_list_feature(rows.train.features[label])
-    if lists != (rows.columns.task == "token"):
-        held = "lists" if lists else "single values"
-        raise ValueError(
-            f"column {label!r} holds {held}, which does not fit the task {rows.columns.task!r}: name --label-column "
-            "and --task (token: one label a word; text and image: one label a row)."
-        )
-
-
 _AUTO_CLASSES = {
     "text": transformers.AutoModelForSequenceClassification,
     "image": transformers.AutoModelForImageClassification,
     "token": transformers.AutoModelForTokenClassification,
 }
-# Tokenizers that see a word split off beforehand as the continuation of another, unless told.
+# Model types whose tokenizers treat a pre-split word as the continuation of the previous one by default.
 _NEED_PREFIX_SPACE = ("bloom", "gpt2", "roberta", "deberta", "longformer", "bart")
 
 
-class LoadedModel(NamedTuple):
+@dataclass
+class Prepared:
     """
-    A model and its tokenizer or image processor.
+    What the trainers of a run are built from.
 
     Attributes:
-        model: With a head for the classes.
-        processor: What prepares the inputs.
-        saved_processor: The same, where it is saved as files of its own; timm keeps it in the model's configuration.
+        rows: The rows as loaded, marked and corrupted.
+        model: The model with its initial weights.
+        processor: Its tokenizer or image processor.
+        train: The training rows as the model takes them, with labels in the column `labels`.
+        evaluation: The evaluation rows, likewise.
+        collator: The data collator.
+        label_column: The label column that the user named. The config of the trainers has none: they find `labels`.
+        known_matrix: The matrix of `--corruption-matrix`.
+        label_accuracy: Share of correct labels, if a weak classifier produced them.
     """
 
+    rows: Rows
     model: PreTrainedModel
     processor: Any
-    saved_processor: Any | None
+    train: Dataset
+    evaluation: Dataset | None
+    collator: Callable
+    label_column: str | None = None
+    known_matrix: CorruptionMatrix | None = None
+    label_accuracy: float | None = None
 
 
-def load_model(arguments: ModelArguments, task: str, num_labels: int, label_names: list[str] | None) -> LoadedModel:
+def prepare(rows: Rows, options: TrainOptions, carried: Sequence[str] = ()) -> Prepared:
     """
-    Loads a model, or only its configuration (`from_scratch`), with a head for K classes.
+    Load the model and prepare the rows for it.
 
     Args:
-        arguments (`ModelArguments`): Which model.
+        rows (`Rows`): The rows, with flags and noise, which are mapped to tokens like the labels.
+        options (`TrainOptions`): The model, the maximum length, and the names of the columns.
+        carried (`Sequence[str]`, *optional*): Additional columns to keep.
+    """
+    task, inputs, label = rows.columns.task, rows.columns.inputs, rows.columns.label
+    model, processor = load_model(options.model, task, rows.num_labels, rows.label_names)
+    beside = [options.config.trusted_column, options.config.noisy_label_column, CLEAN_COLUMN, *carried]
+    if task == "image":
+        collator: Callable = transformers.default_data_collator
+    else:
+        max_length = _max_length(options.data.max_length, processor, model)
+        if task == "text":
+            collator = transformers.DataCollatorWithPadding(processor)
+            tokenize = partial(_tokenize_texts, tokenizer=processor, columns=inputs, max_length=max_length)
+        else:
+            collator = transformers.DataCollatorForTokenClassification(processor)
+            tokenize = partial(
+                _tokenize_words,
+                tokenizer=processor,
+                column=inputs[0],
+                max_length=max_length,
+                carried=[_LABELS, *beside],
+            )
+
+    def convert(dataset: Dataset, columns: Sequence[str | None]) -> Dataset:
+        dataset = dataset.select_columns([name for name in (label, *columns) if name in dataset.column_names])
+        if label != _LABELS:
+            dataset = dataset.rename_column(label, _LABELS)
+        if task != "image":
+            return dataset.map(tokenize, batched=True, remove_columns=list(inputs), desc="Tokenizing")
+        if not isinstance(dataset.features[inputs[0]], Image):
+            dataset = dataset.cast_column(inputs[0], Image())
+        return dataset.with_transform(partial(_to_pixels, processor=processor, column=inputs[0]))
+
+    with options.config.main_process_first(desc="preparing the data"):
+        train = convert(rows.train, [*inputs, *beside])
+        evaluation = convert(rows.evaluation, inputs) if rows.evaluation is not None else None
+    label_column, options.config.label_column = options.config.label_column, None
+    return Prepared(rows, model, processor, train, evaluation, collator, label_column)
+
+
+def _max_length(given: int | None, tokenizer: Any, model: Any) -> int:
+    """Return the number of tokens to truncate to: as given, else the smaller limit of tokenizer and model."""
+    positions = None
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding):
+            # RoBERTa and related models count positions from the one after the padding index.
+            positions = module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+            break
+    if given is not None:
+        if positions is not None and given > positions:
+            raise ValueError(f"--max-length {given}: the model has positions for {positions} tokens.")
+        return given
+    limits = [positions or getattr(model.config, "max_position_embeddings", None), tokenizer.model_max_length]
+    return min((limit for limit in limits if limit is not None and 0 < limit < 1_000_000), default=_FALLBACK_LENGTH)
+
+
+def _tokenize_texts(batch: dict[str, list], tokenizer: Any, columns: tuple[str, ...], max_length: int) -> dict:
+    texts = [[text if text is not None else "" for text in batch[column]] for column in columns]
+    return dict(tokenizer(*texts, truncation=True, max_length=max_length))
+
+
+def _tokenize_words(
+    batch: dict[str, list], tokenizer: Any, column: str, max_length: int, carried: Sequence[str | None]
+) -> dict:
+    """Tokenize words. The label and flag of a word go to its first token; other tokens get -100 and False."""
+    encoded = tokenizer(batch[column], is_split_into_words=True, truncation=True, max_length=max_length)
+    first_of_word = []  # per row and token: the index of the word that begins there
+    for row in range(len(batch[column])):
+        word_ids = encoded.word_ids(row)
+        before = [None, *word_ids[:-1]]
+        first_of_word.append([word if word != last else None for last, word in zip(before, word_ids, strict=True)])
+    result = dict(encoded)
+    for name in carried:
+        values = batch.get(name)
+        if not values or not isinstance(values[0], list):
+            continue  # a flag for the whole row stays as it is
+        missing = False if isinstance(next((v for row in values for v in row), 0), bool) else IGNORED_LABEL
+        result[name] = [
+            [row[word] if word is not None else missing for word in words]
+            for row, words in zip(values, first_of_word, strict=True)
+        ]
+    return result
+
+
+def _to_pixels(batch: dict[str, list], processor: Any, column: str) -> dict[str, Any]:
+    images = [image.convert("RGB") for image in batch[column]]
+    result = {"pixel_values": processor(images, return_tensors="pt")["pixel_values"]}
+    return {**result, _LABELS: batch[_LABELS]} if _LABELS in batch else result
+
+
+def check_labels_fit(rows: Rows) -> None:
+    """Raise if words have one label per row, or texts and images have lists of labels."""
+    label = rows.columns.label
+    lists = is_list_feature(rows.train.features[label])
+    if lists != (rows.columns.task == "token"):
+        content = "lists" if lists else "single values"
+        raise ValueError(
+            f"column {label!r} contains {content}, which does not fit the task {rows.columns.task!r}: set "
+            "--label-column and --task (token: one label per word; text and image: one label per row)."
+        )
+
+
+def load_model(
+    arguments: ModelArguments, task: str, num_labels: int, label_names: list[str] | None
+) -> tuple[PreTrainedModel, Any]:
+    """
+    Load a model with a head for K classes, and its tokenizer or image processor.
+
+    Args:
+        arguments (`ModelArguments`): The model; with `from_scratch`, only its configuration is loaded.
         task (`str`): `"text"`, `"image"` or `"token"`.
         num_labels (`int`): K.
-        label_names (`list[str]`, *optional*): The classes' names, for `id2label`.
+        label_names (`list[str]`, *optional*): Class names, for `id2label`.
     """
     name = arguments.model
     if task == "image" and (name is None or name.startswith("timm/")):
-        names = label_names or [str(label) for label in range(num_labels)]
-        if name is None:
-            return _with_timm_processor(digits_model(names))
-        if arguments.from_scratch:
-            return _with_timm_processor(timm_network(name.removeprefix("timm/"), names, arguments.image_size))
+        if name is None or arguments.from_scratch:
+            names = label_names or [str(label) for label in range(num_labels)]
+            if name is None:
+                network = digits_model(names)
+            else:
+                network = timm_network(name.removeprefix("timm/"), names, arguments.image_size)
+            config = network.config
+            return network, transformers.TimmWrapperImageProcessor(config.pretrained_cfg, config.architecture)
         name = pretrained_name(name)
     elif name is None or name.startswith("timm/"):
-        raise ValueError(f"the input is {task}, and networks of timm take images: name another --model.")
+        raise ValueError(f"the input is {task}, and networks of timm take images: choose another --model.")
     head: dict[str, Any] = {"num_labels": num_labels}
     if label_names is not None:
         head["id2label"] = dict(enumerate(label_names))
@@ -231,17 +210,11 @@ def load_model(arguments: ModelArguments, task: str, num_labels: int, label_name
     if arguments.from_scratch:
         model = auto_class.from_config(config, trust_remote_code=arguments.trust_remote_code)
     else:
-        # A checkpoint with a head for other classes gets a new one.
+        # A checkpoint with a head for other classes gets a new head.
         model = _load(auto_class.from_pretrained, name, config=config, ignore_mismatched_sizes=True, **source)
     if task == "text" and model.config.pad_token_id is None:
         model.config.pad_token_id = processor.pad_token_id
-    is_timm = type(processor).__name__ == "TimmWrapperImageProcessor"
-    return LoadedModel(model, processor, None if is_timm else processor)
-
-
-def _with_timm_processor(model: PreTrainedModel) -> LoadedModel:
-    processor = transformers.TimmWrapperImageProcessor(model.config.pretrained_cfg, model.config.architecture)
-    return LoadedModel(model, processor, None)
+    return model, processor
 
 
 def _load_processor(name: str, task: str, config: Any, source: dict[str, Any]) -> Any:
@@ -265,8 +238,8 @@ def _load(loader: Callable[..., Any], name: str, **options: Any) -> Any:
         return loader(name, **options)
     except OSError as error:
         if Path(name).is_dir():
-            raise OSError(f"--model {name}: the folder does not hold what is needed: {error}") from error
+            raise OSError(f"--model {name}: the folder does not contain the required files: {error}") from error
         raise OSError(
-            f"--model: {name!r} can't be reached on the Hub ({type(error).__name__}), and there is no such folder "
-            "here. For a local model name its folder: --model ./my-model."
+            f"--model: {name!r} can't be reached on the Hub ({type(error).__name__}), and there is no local folder "
+            "of that name. For a local model give its folder: --model ./my-model."
         ) from error

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""From the words of the command line, or a YAML or JSON file, to checked options."""
+"""Parsing and validation of the options of `glc-hf train`, from the command line and from a YAML or JSON file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from glc_hf.training.config import GLCConfig
 
 
 class TrainOptions(NamedTuple):
-    """Everything `glc-hf train` was told."""
+    """All options of `glc-hf train`."""
 
     data: DataArguments
     noise: NoiseArguments
@@ -28,12 +28,12 @@ class TrainOptions(NamedTuple):
 
     @property
     def seed(self) -> int:
-        """The seed of what is drawn about the rows: held out, marked as trusted, given a wrong label."""
+        """Seed for held-out rows, trusted rows and simulated noise."""
         return self.config.seed if self.noise.noise_seed is None else self.noise.noise_seed
 
 
-# Names that other tools have for options of `TrainingArguments`.
-_OFTEN_MEANT = {
+# Names that other tools use for options of `TrainingArguments`.
+_SYNONYMS = {
     "epochs": "num_train_epochs",
     "lr": "learning_rate",
     "batch_size": "per_device_train_batch_size",
@@ -42,38 +42,36 @@ _OFTEN_MEANT = {
 
 
 class TrainParser(HfArgumentParser):
-    """`HfArgumentParser` over the options of the command, whose errors are exceptions with a hint."""
+    """`HfArgumentParser` for the options of the command. It raises errors with a hint instead of exiting."""
 
     def __init__(self) -> None:
         super().__init__(
             (DataArguments, NoiseArguments, ModelArguments, GLCConfig), prog="glc-hf train", allow_abbrev=False
         )
+        self.set_defaults(**CONFIG_DEFAULTS)
         self.names = {field.name for kind in self.dataclass_types for field in dataclasses.fields(kind) if field.init}
 
-    def error(self, message: str) -> NoReturn:
-        """In place of printing the usage, which has more than a hundred options."""
+    def error(self, message: str) -> NoReturn:  # argparse would print a usage of more than a hundred options
         raise ValueError(f"{message} (see `glc-hf train --help`)")
 
-    def unknown(self, name: str, where: str) -> NoReturn:
-        """Complains about an option that is not there, with the nearest that is."""
-        word = name.lstrip("-").replace("-", "_")
-        near = [_OFTEN_MEANT[word]] if word in _OFTEN_MEANT else difflib.get_close_matches(word, self.names, n=1)
+    def unknown_option(self, option: str, file: str = "") -> NoReturn:
+        name = option.lstrip("-").replace("-", "_")
+        near = [_SYNONYMS[name]] if name in _SYNONYMS else difflib.get_close_matches(name, self.names, n=1)
         hint = f"; did you mean --{near[0].replace('_', '-')}?" if near else ""
-        raise ValueError(f"there is no option {name!r}{where}{hint} (see `glc-hf train --help`)")
+        self.error(f"there is no option {option!r}{file}{hint}")
 
 
 def parse(argv: list[str]) -> TrainOptions:
     """
-    Options from the command line, which win over those of a file named first, which win over the defaults.
+    Parse the arguments that follow `glc-hf train`.
 
-    Args:
-        argv (`list[str]`): The words after `glc-hf train`.
+    The command line overrides the file named as the first argument, which overrides the defaults.
     """
     parser = TrainParser()
     from_file: dict[str, Any] = {}
     if argv and not argv[0].startswith("-"):
         from_file, argv = _read_file(Path(argv[0]), parser), argv[1:]
-    parser.set_defaults(**CONFIG_DEFAULTS, disable_tqdm=not sys.stdout.isatty())
+    parser.set_defaults(disable_tqdm=not sys.stdout.isatty())
     parser.set_defaults(**from_file)
     if parser.parse_known_args(argv)[0].dataset is None:
         parser.set_defaults(**{**DIGITS_SETTINGS, **from_file})
@@ -81,41 +79,23 @@ def parse(argv: list[str]) -> TrainOptions:
         *parsed, rest = parser.parse_args_into_dataclasses(
             argv, return_remaining_strings=True, look_for_args_file=False
         )
-    except TypeError as error:  # a list or a mapping, from a file, where a number is meant
-        raise ValueError(f"an option has a value of the wrong kind: {error}") from error
+    except TypeError as error:  # a list or a mapping in a file where a number is expected
+        raise ValueError(f"an option has a value of the wrong type: {error}") from error
     if rest:
-        parser.unknown(rest[0], "")
+        parser.unknown_option(rest[0])
     options = TrainOptions(*parsed)
-    options.config.resume_from_checkpoint = _resume(options.config.resume_from_checkpoint)
-    for name in (options.config.method, *(options.model.compare or ())):
-        get_method(name)  # an unknown one is an error, before anything is loaded
-    if options.model.compare and options.config.push_to_hub:
-        raise ValueError(
-            "--compare saves a folder for each method and pushes none: leave out --push-to-hub, and push the one you "
-            "want with `hf upload`."
-        )
-    if options.model.compare and isinstance(options.config.resume_from_checkpoint, str):
-        raise ValueError(
-            "--compare has a folder for each method: --resume_from_checkpoint True goes on in each of them; it can't "
-            f"go on from {options.config.resume_from_checkpoint}."
-        )
-    _check_model_is_named(options)
-    _check_output_is_apart(options)
+    # `--resume_from_checkpoint` is a path, or `True` for the furthest checkpoint.
+    resume = options.config.resume_from_checkpoint
+    options.config.resume_from_checkpoint = {"true": True, "false": None}.get(str(resume).lower(), resume)
+    _check(options)
     return options
-
-
-def print_all_options() -> None:
-    """The help with every option of `TrainingArguments`."""
-    parser = TrainParser()
-    parser.set_defaults(**CONFIG_DEFAULTS)
-    parser.print_help()
 
 
 def _read_file(path: Path, parser: TrainParser) -> dict[str, Any]:
     if path.suffix not in (".yaml", ".yml", ".json"):
         raise ValueError(
-            f"{str(path)!r} is no option and no configuration file (.yaml, .yml or .json); options begin with `--`, "
-            "as in `--dataset NAME`."
+            f"{str(path)!r} is not an option and not a configuration file (.yaml, .yml or .json); options begin with "
+            "`--`, as in `--dataset NAME`."
         )
     text = path.read_text(encoding="utf-8")
     try:
@@ -128,40 +108,48 @@ def _read_file(path: Path, parser: TrainParser) -> dict[str, Any]:
     except Exception as error:
         raise ValueError(f"{path} can't be read as {path.suffix[1:].upper()}: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold options, one `name: value` a line; it holds {type(content).__name__}.")
+        raise ValueError(
+            f"{path} must contain options, one `name: value` per line; it contains a {type(content).__name__}."
+        )
     options = {str(name).replace("-", "_"): value for name, value in content.items()}
     for name in options:
         if name not in parser.names:
-            parser.unknown(name, f" in {path}")
+            parser.unknown_option(name, f" in {path}")
         if name.endswith("_strategy") and options[name] is False:
-            options[name] = "no"  # which YAML reads as a truth value
+            options[name] = "no"  # YAML reads a bare `no` as False
     return options
 
 
-def _resume(value: str | bool | None) -> str | bool | None:
-    """`--resume_from_checkpoint` takes a path, or `True` for the furthest checkpoint."""
-    return {"true": True, "false": None}.get(str(value).lower(), value)
-
-
-def _check_output_is_apart(options: TrainOptions) -> None:
-    """What is saved would be taken for data the next time."""
-    output = Path(options.config.output_dir).resolve()
-    for name in (options.data.dataset, options.data.trusted_dataset):
-        path = Path(name).expanduser() if name is not None else None
-        if path is not None and path.is_dir() and path.resolve() in (output, *output.parents):
-            raise ValueError(
-                f"--output-dir {options.config.output_dir} lies in the folder of the data, {name}: choose a place "
-                "outside."
-            )
-        if options.config.push_to_hub and path is not None and path.is_file() and output in path.resolve().parents:
-            raise ValueError(
-                f"{name} lies in --output-dir {options.config.output_dir}, which is to be pushed: choose another."
-            )
-
-
-def _check_model_is_named(options: TrainOptions) -> None:
-    if options.data.dataset is not None and options.model.model is None:
+def _check(options: TrainOptions) -> None:
+    """Validate combinations of options, before anything is loaded."""
+    data, model, config = options.data, options.model, options.config
+    for name in (config.method, *(model.compare or ())):
+        get_method(name)
+    if model.compare and config.push_to_hub:
+        raise ValueError(
+            "--compare saves one folder per method and pushes none: remove --push-to-hub, and push the one you want "
+            "with `hf upload`."
+        )
+    if model.compare and isinstance(config.resume_from_checkpoint, str):
+        raise ValueError(
+            "--compare saves one folder per method and can't resume from a single checkpoint, "
+            f"{config.resume_from_checkpoint}: use --resume_from_checkpoint True, which resumes each method."
+        )
+    if data.dataset is not None and model.model is None:
         raise ValueError(
             "--dataset needs --model: a Hub id (--model distilbert/distilbert-base-uncased), a local folder "
             "(--model ./my-model), or a network of timm (--model timm/resnet18, for images)."
         )
+    output = Path(config.output_dir).resolve()
+    for name in (data.dataset, data.trusted_dataset):
+        path = Path(name or "").expanduser().resolve()
+        if name is None or not path.exists():
+            continue
+        if path.is_dir() and path in (output, *output.parents):  # the next run would read the saved files as data
+            raise ValueError(
+                f"--output-dir {config.output_dir} is inside the folder of the data, {name}: choose a folder outside."
+            )
+        if path.is_file() and config.push_to_hub and output in path.parents:
+            raise ValueError(
+                f"{name} is inside --output-dir {config.output_dir}, which would be pushed: choose another folder."
+            )

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""What came of a run: `results.json`, the picture of the matrix, and a few lines for the reader."""
+"""Results of a run: `results.json`, facts for the model card, and the printed summary."""
 
 from __future__ import annotations
 
@@ -10,43 +10,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glc_hf._compat import versions
-from glc_hf.cli.data import Rows, count_changed_labels, count_labels
-from glc_hf.cli.terminal import print_facts
+from glc_hf.cli.data import count_changed_labels, count_labels
+from glc_hf.cli.terminal import print_table
 from glc_hf.hub.facts import public_name
 
 
 if TYPE_CHECKING:
+    from glc_hf.cli.model import Prepared
     from glc_hf.cli.parsing import TrainOptions
     from glc_hf.training.trainer import GLCTrainer
 
 
-RESULTS_FILE = "results.json"
-# What the rows of the embedded example are called.
+RESULTS_FILE, COMPARISON_FILE = "results.json", "comparison.json"
+# Name of the dataset of the embedded example.
 DIGITS = "digits of scikit-learn"
-_PIPELINES = {"text": "text-classification", "image": "image-classification", "token": "token-classification"}
 _FEW_ROWS = 100
 _SHOWN_CONFUSIONS = 3
 
 
 def results_of(
-    trainer: GLCTrainer,
-    rows: Rows,
-    options: TrainOptions,
-    metrics: dict[str, Any],
-    seconds: float,
-    label_accuracy: float | None = None,
+    trainer: GLCTrainer, prepared: Prepared, options: TrainOptions, metrics: dict[str, Any], seconds: float
 ) -> dict[str, Any]:
     """
-    Every figure of the run, ready for JSON.
+    Return the content of `results.json`.
 
     Args:
-        trainer ([`GLCTrainer`]): After training.
-        rows (`Rows`): What it was trained on.
-        options (`TrainOptions`): What it was told.
-        metrics (`dict`): Of training and evaluation.
-        seconds (`float`): From start to end.
-        label_accuracy (`float`, *optional*): How many of a weak classifier's labels are right.
+        trainer ([`GLCTrainer`]): The trainer, after training.
+        prepared (`Prepared`): The rows and the model that it was built from.
+        options (`TrainOptions`): The options of the command.
+        metrics (`dict`): Metrics of training and evaluation.
+        seconds (`float`): Duration of the run.
     """
+    rows = prepared.rows
     matrix, true = trainer.corruption_matrix, rows.true_matrix
     return {
         "method": trainer.args.method,
@@ -55,111 +50,129 @@ def results_of(
         "task": rows.columns.task,
         "num_labels": rows.num_labels,
         **count_labels(rows, options.config.trusted_column),
-        "simulated_noise": simulated_noise(rows, options, label_accuracy),
+        "simulated_noise": _simulated_noise(prepared, options),
         "accuracy_before_correction": metrics.get("stage1_eval_accuracy"),
         "accuracy_after_correction": metrics.get("eval_accuracy"),
         "distance_to_true_matrix": matrix.distance(true) if matrix is not None and true is not None else None,
         "largest_confusions": matrix.largest_confusions() if matrix is not None else [],
         "metrics": metrics,
-        "arguments": _arguments(trainer, options),
+        "arguments": _changed_arguments(trainer, prepared, options),
         "versions": versions(),
         "seconds": round(seconds, 1),
     }
 
 
-def write_results(folder: str | Path, results: dict[str, Any]) -> None:
-    """Writes `results.json`."""
-    folder = Path(folder)
-    text = json.dumps(results, indent=2, ensure_ascii=False, default=float)
-    (folder / RESULTS_FILE).write_text(text + "\n", encoding="utf-8")
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write `results.json` or `comparison.json`."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, default=float)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
-def simulated_noise(rows: Rows, options: TrainOptions, label_accuracy: float | None) -> dict[str, Any] | None:
-    """The noise that was put on the labels, and what came of it; `None` where they are noisy by themselves."""
-    if not options.noise.simulated:
-        return None
-    has_strength = options.noise.noise.isalpha() and options.noise.noise != "weak"
-    return {
-        "kind": _without_folder(options.noise.noise),
-        "strength": options.noise.noise_strength if has_strength else None,
-        "changed_labels": count_changed_labels(rows),
-        "label_accuracy": label_accuracy,
-    }
-
-
-def add_card_facts(trainer: GLCTrainer, rows: Rows, options: TrainOptions, label_accuracy: float | None) -> None:
-    """Adds to the model card what the trainer can't know: the dataset's name, the simulated noise, the options."""
+def add_card_facts(trainer: GLCTrainer, prepared: Prepared, options: TrainOptions) -> None:
+    """Add to the model card what the trainer can't know: the dataset's name, the simulated noise, the options."""
     data, model = options.data, options.model
-    told = {
+    facts = {
         "dataset": public_name(data.dataset)._asdict() if data.dataset else {"name": DIGITS, "on_hub": False},
-        "simulated_noise": simulated_noise(rows, options, label_accuracy),
-        "arguments": _arguments(trainer, options),
+        "simulated_noise": _simulated_noise(prepared, options),
+        "arguments": _changed_arguments(trainer, prepared, options),
     }
     if model.from_scratch or model.model is None:
-        told["base_model"] = None  # only its configuration was taken
-    trainer.model_card.add_facts(**told)
+        facts["base_model"] = None  # only its configuration was used
+    trainer.model_card.add_facts(**facts)
 
 
-def print_results(results: dict[str, Any], folder: str) -> None:
-    """The results in short: a table on a terminal, plain lines elsewhere."""
-    *lines, after = _lines(results, folder)
-    print_facts(f"glc_hf: method {results['method']}", lines, [after], good="accuracy after correction")
+def _simulated_noise(prepared: Prepared, options: TrainOptions) -> dict[str, Any] | None:
+    noise = options.noise
+    if not noise.simulated:
+        return None
+    has_strength = noise.noise.isalpha() and noise.noise != "weak"
+    return {
+        "kind": _without_folder(noise.noise),
+        "strength": noise.noise_strength if has_strength else None,
+        "changed_labels": count_changed_labels(prepared.rows),
+        "label_accuracy": prepared.label_accuracy,
+    }
 
 
-def _lines(results: dict[str, Any], folder: str) -> list[tuple[str, str]]:
-    rows = f"{results['train_rows']:,} to train on, {results['eval_rows']:,} to evaluate on"
-    lines = [("rows", rows)]
-    unit = "labels" if "train_labels" in results else "rows"
-    if "trusted" in results:
-        total = results["trusted"] + results["untrusted"]
-        unit = unit if total != results["train_rows"] else "rows"
-        lines.append(("trusted", f"{results['trusted']:,} of {total:,} {unit}"))
-    noise = results["simulated_noise"]
-    if noise is not None:
-        strength = f" {noise['strength']:g}" if noise["strength"] is not None else ""
-        if noise["label_accuracy"] is not None:
-            came_of_it = f"labels of untrusted rows right in {noise['label_accuracy']:.1%}"
-        else:
-            came_of_it = f"{noise['changed_labels']:,} labels made wrong"
-        lines.append(("simulated noise", f"{noise['kind']}{strength}, {came_of_it}"))
-    for name in ("accuracy_before_correction", "accuracy_after_correction"):
-        if results[name] is not None:
-            note = " (stage 1)" if "before" in name else ""
-            if results["eval_rows"] < _FEW_ROWS and "train_labels" not in results:
-                # The standard error of a share of so few rows, none of them counting as certain.
-                share = (results[name] * results["eval_rows"] + 1) / (results["eval_rows"] + 2)
-                error = (share * (1 - share) / results["eval_rows"]) ** 0.5
-                note += f" (of {results['eval_rows']} rows: ± {100 * error:.0f} points)"
-            lines.append((name.replace("_", " "), f"{results[name]:.1%}{note}"))
-    if results["distance_to_true_matrix"] is not None:
-        lines.append(("distance to the true matrix", f"{results['distance_to_true_matrix']:.3f} (0 to 1)"))
-    if results["largest_confusions"]:
-        shown = results["largest_confusions"][:_SHOWN_CONFUSIONS]
-        text = ", ".join(f"{entry['true']} → {entry['noisy']} {entry['probability']:.0%}" for entry in shown)
-        lines.append(("largest confusions", text))
-    lines.append(("seconds", f"{results['seconds']:.0f}"))
-    lines.append(("saved in", folder))
-    lines.append(("load it with", f'transformers.pipeline("{_PIPELINES[results["task"]]}", model="{folder}")'))
-    return lines
-
-
-def _arguments(trainer: GLCTrainer, options: TrainOptions) -> dict[str, Any]:
-    return {**_differing(options), **trainer.args.changed_arguments()}
-
-
-def _differing(options: TrainOptions) -> dict[str, Any]:
-    """The command's own options that are not the default; of paths, the last part alone."""
-    differing = {}
+def _changed_arguments(trainer: GLCTrainer, prepared: Prepared, options: TrainOptions) -> dict[str, Any]:
+    """Return the options that differ from their defaults, without the folders of paths."""
+    changed = {}
     for arguments in (options.data, options.noise, options.model):
         for field in dataclasses.fields(arguments):
             value = getattr(arguments, field.name)
             if value != field.default:
-                differing[field.name] = _without_folder(value)
-    return differing
+                changed[field.name] = _without_folder(value)
+    if prepared.label_column is not None:
+        changed["label_column"] = prepared.label_column
+    return {**changed, **trainer.args.changed_arguments()}
 
 
 def _without_folder(value: Any) -> Any:
-    """Absolute paths, and those from the home folder, say where somebody keeps things."""
+    """Return the last part of a path that is absolute or starts at the home folder, which others must not see."""
     if isinstance(value, str) and (os.path.isabs(value) or value.startswith(("~", ".."))):
         return Path(value).name
     return value
+
+
+def print_results(results: dict[str, Any], folder: str) -> None:
+    """Print the summary of a run: a table on a terminal, plain lines elsewhere."""
+    lines = {"rows": f"{results['train_rows']:,} for training, {results['eval_rows']:,} for evaluation"}
+    if "trusted" in results:
+        total = results["trusted"] + results["untrusted"]
+        unit = "rows" if total == results["train_rows"] else "labels"
+        lines["trusted"] = f"{results['trusted']:,} of {total:,} {unit}"
+    noise = results["simulated_noise"]
+    if noise is not None:
+        strength = f" {noise['strength']:g}" if noise["strength"] is not None else ""
+        if noise["label_accuracy"] is not None:
+            effect = f"{noise['label_accuracy']:.1%} of the untrusted labels are correct"
+        else:
+            effect = f"{noise['changed_labels']:,} wrong labels"
+        lines["simulated noise"] = f"{noise['kind']}{strength}, {effect}"
+    for when, note in (("before", "stage 1"), ("after", "")):
+        accuracy = results[f"accuracy_{when}_correction"]
+        if accuracy is not None:
+            notes = ", ".join(filter(None, [note, _uncertainty(accuracy, results)]))
+            lines[f"accuracy {when} correction"] = f"{accuracy:.1%}" + (f" ({notes})" if notes else "")
+    if results["distance_to_true_matrix"] is not None:
+        lines["distance to the true matrix"] = f"{results['distance_to_true_matrix']:.3f} (0 to 1)"
+    if results["largest_confusions"]:
+        shown = results["largest_confusions"][:_SHOWN_CONFUSIONS]
+        lines["largest confusions"] = ", ".join(
+            f"{entry['true']} → {entry['noisy']} {entry['probability']:.0%}" for entry in shown
+        )
+    lines["seconds"] = f"{results['seconds']:.0f}"
+    lines["saved to"] = folder
+    pipeline = f'transformers.pipeline("{results["task"]}-classification", model="{folder}")'
+    print_table(f"glc_hf: method {results['method']}", list(lines.items()), highlight="accuracy after correction")
+    print(f"load with: {pipeline}")  # below the table, where a narrow terminal does not break it into pieces
+
+
+def _uncertainty(accuracy: float, results: dict[str, Any]) -> str:
+    """Format the standard error of an accuracy on few rows, which is never zero here."""
+    rows = results["eval_rows"]
+    if rows >= _FEW_ROWS or "train_labels" in results:
+        return ""
+    share = (accuracy * rows + 1) / (rows + 2)
+    return f"± {100 * (share * (1 - share) / rows) ** 0.5:.0f} points on {rows} rows"
+
+
+def print_comparison(rows: list[dict[str, Any]], folder: str) -> None:
+    """Print one line per method."""
+
+    def optional(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    lines = [
+        (
+            row["method"],
+            f"{row['accuracy_after_correction']:.1%}",
+            optional(row["accuracy_before_correction"], ".1%"),
+            optional(row["distance_to_true_matrix"], ".3f"),
+            f"{row['seconds']:.0f}" + (" (stage 1 shared)" if row["shared_stages"] else ""),
+        )
+        for row in rows
+    ]
+    header = ("method", "accuracy", "before correction", "matrix distance", "seconds")
+    print_table("glc_hf: the same rows, noise and initial weights", lines, header)
+    print(f"saved to: {folder}")

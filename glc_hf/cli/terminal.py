@@ -1,10 +1,9 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""How far a run is: a bar with stage and time left on a terminal, one line a report in a log file."""
+"""Progress, messages, tables and Ctrl-C: rich output on a terminal, plain lines in a log file."""
 
 from __future__ import annotations
 
 import logging
-import shlex
 import signal
 import sys
 import threading
@@ -22,54 +21,45 @@ if TYPE_CHECKING:
     from glc_hf.training.trainer import GLCTrainer
 
 
-# Bars that are on the terminal now; an error or Ctrl-C must not leave one behind.
+# Progress bars on the terminal now; an error or Ctrl-C must not leave one behind.
 _shown: list[Progress] = []
 
 
 def show_progress(trainer: GLCTrainer) -> None:
-    """Puts one of the callbacks below in the place of transformers' own."""
-    for usual in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(usual)
+    """Replace the progress callbacks of transformers by `ProgressBar` or `LogLines`."""
+    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(ProgressCallback)
     trainer.add_callback(LogLines() if trainer.args.disable_tqdm else ProgressBar())
 
 
 def clear_progress() -> None:
-    """Takes every bar off the terminal."""
+    """Stop every progress bar."""
     while _shown:
         _shown.pop().stop()
 
 
 class ProgressBar(TrainerCallback):
-    """A bar of rich for each stage."""
+    """A rich progress bar per stage."""
 
-    # Set by the trainer of the stage.
-    stage_name = ""
+    stage_name = ""  # set by the trainer of the stage
 
     def __init__(self) -> None:
         self.progress: Progress | None = None
         self.task: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Shows it."""
         if not state.is_world_process_zero:
             return
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
         self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            "[bold]{task.description}",
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            "left",
             TimeRemainingColumn(),
-            TextColumn("{task.fields[report]}"),
+            "{task.fields[report]}",
         )
         self.task = self.progress.add_task(self.stage_name, total=state.max_steps, report="")
         self.progress.update(self.task, completed=state.global_step)
@@ -77,67 +67,61 @@ class ProgressBar(TrainerCallback):
         _shown.append(self.progress)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Moves it on."""
         if self.progress is not None:
             self.progress.update(self.task, completed=state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Shows the last figures beside it."""
-        if self.progress is not None and logs:
-            self.progress.update(self.task, report=report_of(logs) or self.progress.tasks[0].fields["report"])
+        report = format_logs(logs or {})
+        if self.progress is not None and report:
+            self.progress.update(self.task, report=report)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Leaves it as it is."""
         if self.progress is not None:
-            self.progress.stop()
-            if self.progress in _shown:
-                _shown.remove(self.progress)
+            clear_progress()
             self.progress = None
 
 
 class LogLines(TrainerCallback):
-    """A line for each report of the trainer."""
+    """One plain line per log entry of the trainer."""
 
-    # Set by the trainer of the stage.
-    stage_name = ""
+    stage_name = ""  # set by the trainer of the stage
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Prints it."""
-        report = report_of(logs or {})
+        report = format_logs(logs or {})
         if state.is_world_process_zero and report:
             print(f"{self.stage_name}: step {state.global_step:,} of {state.max_steps:,}, {report}", flush=True)
 
 
-def report_of(logs: dict[str, Any]) -> str:
-    """Loss and measures of a report in short; empty for one about speed alone."""
-    told = []
+def format_logs(logs: dict[str, Any]) -> str:
+    """Format the loss and the metrics of a log entry; empty if it contains neither."""
+    parts = []
     for name, value in logs.items():
         name = name.removeprefix("stage1_").removeprefix("stage2_")
-        wanted = name == "loss" or (name.startswith("eval_") and not name.endswith(("runtime", "_per_second")))
-        if wanted and isinstance(value, (int, float)):
-            told.append(f"{name.replace('_', ' ')} {value:.4g}")
-    return ", ".join(told)
+        is_metric = name.startswith("eval_") and not name.endswith(("runtime", "_per_second"))
+        if (name == "loss" or is_metric) and isinstance(value, (int, float)):
+            parts.append(f"{name.replace('_', ' ')} {value:.4g}")
+    return ", ".join(parts)
 
 
 def set_up_messages(quiet: bool, main_process: bool = True) -> None:
     """
-    The library's messages on stderr as plain lines, from one process.
+    Print the messages of the library to stderr as plain lines.
 
     Args:
-        quiet (`bool`): Without progress bars of other libraries: in a log file they are nothing but noise.
-        main_process (`bool`): Other processes tell of errors alone.
+        quiet (`bool`): Disable the progress bars of other libraries, for log files.
+        main_process (`bool`, *optional*, defaults to `True`): Other processes print errors only.
     """
-    handler = _ToStderr()
+    handler = _StderrHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     library = logging.getLogger("glc_hf")
     library.handlers[:] = [handler]
     library.propagate = False
     library.setLevel(logging.INFO if main_process else logging.ERROR)
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    warnings.filterwarnings("ignore", message=".*pin_memory.*")  # said at each epoch on machines without a GPU
+    warnings.filterwarnings("ignore", message=".*pin_memory.*")  # repeated each epoch on machines without a GPU
     from transformers.utils import logging as transformers_logging
 
-    transformers_logging.disable_progress_bar()  # a bar for each file of weights would break into the stage's own
+    transformers_logging.disable_progress_bar()  # one bar per weight file would break the bar of the stage
     if quiet:
         import datasets
         from huggingface_hub.utils import disable_progress_bars
@@ -146,109 +130,98 @@ def set_up_messages(quiet: bool, main_process: bool = True) -> None:
         disable_progress_bars()
 
 
-class _ToStderr(logging.StreamHandler):
-    """Writes to what `sys.stderr` is at the time: rich puts its own there, so that lines don't break into a bar."""
+class _StderrHandler(logging.StreamHandler):
+    """Writes to the current `sys.stderr`: rich replaces it, so that messages don't break a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one message."""
         self.stream = sys.stderr
         super().emit(record)
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """A spinner with what is being done, on a terminal; nothing elsewhere."""
+def spinner(text: str) -> Iterator[None]:
+    """Show a spinner with a text on a terminal."""
     if not sys.stdout.isatty():
         yield
         return
     from rich.console import Console
 
-    with Console().status(what):
+    with Console().status(text):
         yield
 
 
-def print_facts(title: str, lines: list[tuple[str, str]], after: list[tuple[str, str]], good: str = "") -> None:
+def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...] = (), highlight: str = "") -> None:
     """
-    Names and values: a table on a terminal, plain lines elsewhere.
+    Print rows: a table on a terminal, aligned columns elsewhere, or lines `name: value` if there is no header.
 
     Args:
-        title (`str`): Above the table.
-        lines (`list[tuple[str, str]]`): What it holds.
-        after (`list[tuple[str, str]]`): What stands below it, where a narrow terminal does not cut it into pieces.
-        good (`str`, *optional*): The name of the line to point out.
+        title (`str`): Title of the table on a terminal.
+        rows (`list[tuple[str, ...]]`): The cells; pairs if there is no header.
+        header (`tuple[str, ...]`, *optional*): Names of the columns.
+        highlight (`str`, *optional*): First cell of the row to print in green.
     """
-    if not sys.stdout.isatty():
-        for name, value in (*lines, *after):
-            print(f"{name}: {value}")
-        return
-    from rich.console import Console
-    from rich.table import Table
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Column, Table
 
-    table = Table(title=title, show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in lines:
-        table.add_row(name, value, style="green" if name == good else None)
-    console = Console()
-    console.print(table, markup=False)
-    for name, value in after:
-        console.print(f"{name}: {value}", markup=False, highlight=False, soft_wrap=True)
+        columns = header or (Column(style="bold"), Column(overflow="fold"))
+        table = Table(*columns, title=title, title_justify="left", show_header=bool(header))
+        for row in rows:
+            table.add_row(*row, style="green" if row[0] == highlight else None)
+        Console().print(table, markup=False)
+    elif header:
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        for row in (header, *rows):
+            print("  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip())
+    else:
+        for name, value in rows:
+            print(f"{name}: {value}")
 
 
 class SaveOnInterrupt(TrainerCallback):
     """
-    The first Ctrl-C ends the run after the step it came in, with a checkpoint; the second at once.
+    The first Ctrl-C saves a checkpoint after the current step and stops the run; a second one stops it at once.
 
-    With several processes, which do not all hear of it in the same step, and where no checkpoints are wanted, Ctrl-C
-    does what it always does.
+    Ctrl-C has its usual effect if checkpoints are off, and with several processes: they receive it in different steps.
     """
 
     def __init__(self) -> None:
-        self.asked = False
-        self.before: Any = None
+        self.interrupted = False
+        self.previous_handler: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Listens."""
-        self.asked = False
-        alone = args.world_size == 1 and threading.current_thread() is threading.main_thread()
-        if alone and args.save_strategy != "no":
-            self.before = signal.signal(signal.SIGINT, self._note)
+        self.interrupted = False
+        one_process = args.world_size == 1 and threading.current_thread() is threading.main_thread()
+        if one_process and args.save_strategy != "no":
+            self.previous_handler = signal.signal(signal.SIGINT, self.handle_interrupt)
 
-    def _note(self, *_: Any) -> None:
-        if self.asked:
+    def handle_interrupt(self, *_: Any) -> None:
+        """Handle SIGINT."""
+        if self.interrupted:
             self._stop()
-        self.asked = True
-        print("\nwriting a checkpoint before stopping; Ctrl-C again stops at once.", file=sys.stderr, flush=True)
+        self.interrupted = True
+        print(
+            "\nsaving a checkpoint before stopping; press Ctrl-C again to stop at once.", file=sys.stderr, flush=True
+        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Asks for a checkpoint."""
-        if self.asked:
+        if self.interrupted:
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """It is written: stop."""
-        if self.asked:
+        if self.interrupted:
             self._stop()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Listens no longer."""
-        if self.asked:
+        if self.interrupted:
             self._stop()
-        self._restore()
+        self._restore_handler()
 
     def _stop(self) -> None:
-        self._restore()
+        self._restore_handler()
         raise KeyboardInterrupt
 
-    def _restore(self) -> None:
-        if self.before is not None:
-            signal.signal(signal.SIGINT, self.before)
-            self.before = None
-
-
-def how_to_go_on(argv: list[str]) -> str:
-    """What to type after an interrupted `glc-hf train`."""
-    flag = "--resume_from_checkpoint"
-    resumes = any(word.replace("-", "_").startswith("__resume_from_checkpoint") for word in argv)
-    command = shlex.join(["glc-hf", "train", *argv, *([] if resumes else [flag, "True"])])
-    return f"Go on from the last checkpoint with:\n{command}"
+    def _restore_handler(self) -> None:
+        if self.previous_handler is not None:
+            signal.signal(signal.SIGINT, self.previous_handler)
+            self.previous_handler = None

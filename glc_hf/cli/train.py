@@ -1,29 +1,30 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""`glc-hf train`: rows, model, every stage of the method, and a saved model with its matrix and results."""
+"""
+`glc-hf train`: parse the options, load rows and model, train, save, report.
+
+The path of a run: `parsing` (options), `run`, `data` (load rows), `model` (load the model, prepare the rows for it),
+`GLCTrainer`, `report`.
+"""
 
 from __future__ import annotations
 
+import shlex
 import time
 
 
 def main(argv: list[str]) -> int:
-    """
-    Runs the command.
-
-    Args:
-        argv (`list[str]`): The words after `glc-hf train`.
-    """
+    """Run the command with the arguments that follow `glc-hf train`."""
     if "--help" in argv or "-h" in argv:
         from glc_hf.cli.options import train_help
 
         print(train_help())
         return 0
     started = time.perf_counter()
-    from glc_hf.cli.parsing import parse, print_all_options
+    from glc_hf.cli.parsing import TrainParser, parse
     from glc_hf.cli.terminal import clear_progress, set_up_messages
 
     if "--help-all" in argv:
-        print_all_options()
+        TrainParser().print_help()
         return 0
     options = parse(argv)
     set_up_messages(quiet=options.config.disable_tqdm, main_process=options.config.process_index == 0)
@@ -37,7 +38,7 @@ def main(argv: list[str]) -> int:
 
 
 def when_interrupted(argv: list[str]) -> str:
-    """What to say after Ctrl-C."""
-    from glc_hf.cli.terminal import how_to_go_on
-
-    return how_to_go_on(argv)
+    """Return the command that resumes an interrupted run."""
+    resumes = any(word.replace("-", "_").startswith("__resume_from_checkpoint") for word in argv)
+    extra = [] if resumes else ["--resume_from_checkpoint", "True"]
+    return f"Resume from the last checkpoint with:\n{shlex.join(['glc-hf', 'train', *argv, *extra])}"

@@ -23,7 +23,7 @@ logger = logging.get_logger(__name__)
 CARD_FILE = "README.md"
 PICTURE_FILE = "corruption_matrix.png"
 _STAGE1 = {"probe": "stage 1, linear probe", "short": "stage 1, short training"}
-_TEMPLATE = "template.md"
+_TEMPLATE = "model_card_template.md"
 _TAGS = ("glc_hf", "label-noise", "gold-loss-correction")
 _SHOWN_CONFUSIONS = 3
 # With more classes, the card has no table per class.
@@ -132,12 +132,7 @@ def _metadata(facts: dict[str, Any]) -> ModelCardData:
 
 
 def _template_text() -> str:
-    """The template stands in `model_cards/`, beside the cards made from it; an installed package carries a copy."""
-    package = Path(str(files("glc_hf")))
-    for folder in (package / "hub", package.parent / "model_cards"):
-        if (folder / _TEMPLATE).is_file():
-            return (folder / _TEMPLATE).read_text(encoding="utf-8")
-    raise FileNotFoundError(f"the card's {_TEMPLATE} is missing from the installation of glc_hf: install it again.")
+    return files("glc_hf.hub").joinpath(_TEMPLATE).read_text(encoding="utf-8")
 
 
 def _introduction(facts: dict[str, Any]) -> str:

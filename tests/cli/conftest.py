@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Tiny models, tokenizers and data files; the command run within the test's own process."""
+"""Tiny models, tokenizers and data files; the command run in the process of the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS = {
 
 
 class Outcome(NamedTuple):
-    """What a run of the command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
     @property
     def complaint(self) -> str:
-        """The one line that bad input gets."""
+        """The only line that bad input prints."""
         lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
         assert len(lines) == 1, self.err
         assert "Traceback" not in self.err
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def _process_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command sets up messages for its whole process: put that back, and keep caches out of the home folder."""
+    """Restore the logging that the command sets up, and keep caches out of the home folder."""
     cache = tmp_path_factory.getbasetemp() / "datasets-cache"
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
     library = logging.getLogger("glc_hf")
@@ -58,7 +58,7 @@ def _process_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
 
 @pytest.fixture
 def glc_hf(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Runs `glc-hf` with these words."""
+    """Run `glc-hf` with these arguments."""
 
     def run(*words: Any) -> Outcome:
         code = main([str(word) for word in words])
@@ -97,7 +97,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
         intermediate_size=32,
         max_position_embeddings=16,
         pad_token_id=0,
-        initializer_range=0.2,  # so small a network learns nothing from weights near zero
+        initializer_range=0.2,  # such a small network does not learn from weights near zero
         hidden_dropout_prob=0.0,
     )
     with torch.random.fork_rng():
@@ -107,17 +107,17 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def text_rows(number: int, seed: int = 0, classes: tuple[str, ...] = CLASSES) -> list[dict[str, Any]]:
-    """Sentences whose only telling word belongs to their class."""
+    """Sentences in which one word gives away the class."""
     generator = np.random.default_rng(seed)
     rows = []
-    for place in range(number):
-        label = classes[place % len(classes)]
+    for index in range(number):
+        label = classes[index % len(classes)]
         rows.append({"text": f"the {generator.choice(WORDS[label])} was here", "label": label})
     return rows
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """One line a row, quoted."""
+    """Write one line per row, with quotes."""
     names = list(rows[0])
     lines = [",".join(names), *(",".join(f'"{row[name]}"' for name in names) for row in rows)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -125,5 +125,5 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def results_in(folder: Path) -> dict[str, Any]:
-    """The figures that a run wrote."""
+    """Read the `results.json` of a run."""
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""`glc-hf audit`: from a trained folder and a file to a list of wrong labels."""
+"""`glc-hf audit`: from a trained folder and a file to a table of wrong labels."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ QUICK = ["--per_device_train_batch_size", "16", "--learning-rate", "5e-3", "--sa
 
 
 def _noisy(number: int) -> list[dict]:
-    """Every fourth row is trusted; of the others every third has the next class's label."""
+    """Rows of which every fourth is trusted; every third of the others has the label of the next class."""
     rows = []
-    for place, row in enumerate(text_rows(number)):
-        trusted = place % 4 == 0
-        wrong = not trusted and (place // 4) % 3 == 0
+    for index, row in enumerate(text_rows(number)):
+        trusted = index % 4 == 0
+        wrong = not trusted and (index // 4) % 3 == 0
         given = CLASSES[(CLASSES.index(row["label"]) + 1) % 3] if wrong else row["label"]
         rows.append(
             {"text": row["text"], "label": given, "trusted": "yes" if trusted else "no", "truth": row["label"]}
@@ -36,14 +36,14 @@ def _noisy(number: int) -> list[dict]:
 def folder(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> Path:
     from glc_hf.cli.main import main
 
-    place = tmp_path_factory.mktemp("audit")
-    write_csv(place / "train.csv", _noisy(240))
-    words = ["train", "--dataset", place / "train.csv", "--model", tiny_bert, "--output-dir", place / "model"]
-    assert main([str(word) for word in [*words, "--num-train-epochs", "9", *QUICK]]) == 0
-    return place
+    path = tmp_path_factory.mktemp("audit")
+    write_csv(path / "train.csv", _noisy(240))
+    argv = ["train", "--dataset", path / "train.csv", "--model", tiny_bert, "--output-dir", path / "model"]
+    assert main([str(word) for word in [*argv, "--num-train-epochs", "9", *QUICK]]) == 0
+    return path
 
 
-def test_a_csv_gets_its_wrong_labels_listed(glc_hf, folder: Path) -> None:
+def test_audit_finds_the_wrong_labels_of_a_csv(glc_hf, folder: Path) -> None:
     outcome = glc_hf("audit", folder / "model", "--dataset", folder / "train.csv")
     assert outcome.code == 0, outcome.err
     table = pd.read_csv(folder / "model" / "audit" / "audit.csv")
@@ -59,15 +59,15 @@ def test_a_csv_gets_its_wrong_labels_listed(glc_hf, folder: Path) -> None:
     parquet = pd.read_parquet(folder / "model" / "audit" / "audit.parquet")
     assert parquet.suggested_label.tolist() == table.suggested_label.tolist()
     assert (folder / "model" / "audit" / "audit.html").read_text().startswith("<!DOCTYPE html>")
-    assert f"more probably wrong than right: {wrong.sum()}\n" in outcome.out
-    assert "rows: 240, 60 of them trusted\n" in outcome.out
+    assert f"more likely wrong than right: {wrong.sum()}\n" in outcome.out
+    assert "rows: 240 (60 trusted)\n" in outcome.out
     assert "\x1b" not in outcome.out + outcome.err
     assert "%|" not in outcome.err
 
 
-def test_classes_are_the_model_s_whatever_the_file_holds(glc_hf, folder: Path, tmp_path: Path) -> None:
+def test_classes_are_those_of_the_model_for_any_file(glc_hf, folder: Path, tmp_path: Path) -> None:
     rows = [{"text": f"the {word} was here", "label": "tool"} for word in [*WORDS["tool"], *WORDS["food"]]]
-    path = write_csv(tmp_path / "some.csv", rows)  # one class alone, which is not number 0 of the model
+    path = write_csv(tmp_path / "some.csv", rows)  # a single class, which is not class 0 of the model
     outcome = glc_hf(
         "audit", folder / "model", "--dataset", path, "--output-dir", tmp_path / "out", "--page-rows", "3"
     )
@@ -79,10 +79,10 @@ def test_classes_are_the_model_s_whatever_the_file_holds(glc_hf, folder: Path, t
     assert "3 of 8 rows are on this page" in (tmp_path / "out" / "audit.html").read_text()
 
 
-def test_any_columns_may_stand_beside_those_that_are_needed(glc_hf, folder: Path, tmp_path: Path) -> None:
+def test_columns_of_any_type_are_kept(glc_hf, folder: Path, tmp_path: Path) -> None:
     rows = [
-        {"text": "the saw was here", "label": "tool", "row": place, "tags": tags, "box": [[1, 2], [3]], "at": {"x": 1}}
-        for place, tags in enumerate((["new"], None, []))
+        {"text": "the saw was here", "label": "tool", "row": index, "tags": tags, "box": [[1, 2], [3]], "at": {"x": 1}}
+        for index, tags in enumerate((["new"], None, []))
     ]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -93,10 +93,10 @@ def test_any_columns_may_stand_beside_those_that_are_needed(glc_hf, folder: Path
     assert list(table.columns) == ["audit_row", "text", "label", "row", "tags", "box", "at", *verdicts]
     assert table.tags.tolist() == ['["new"]', "", "[]"]
     assert [json.loads(box) for box in table.box] == [[[1, 2], [3]]] * 3
-    assert [json.loads(place) for place in table["at"]] == [{"x": 1}] * 3
+    assert [json.loads(value) for value in table["at"]] == [{"x": 1}] * 3
 
 
-def test_words_are_judged_one_by_one_and_those_cut_off_have_no_verdict(
+def test_token_labels_are_audited_per_word_and_truncated_words_have_no_p_wrong(
     glc_hf, tmp_path: Path, tiny_bert: Path
 ) -> None:
     rows = []
@@ -107,15 +107,15 @@ def test_words_are_judged_one_by_one_and_those_cut_off_have_no_verdict(
         if number % 3 and number % 2:
             tags[1] = 2
         rows.append({"tokens": [*words, "here"], "tags": [*tags, -100], "trusted": number % 3 == 0})
-    rows[0] = {"tokens": ["cat"] * 40, "tags": [0] * 40, "trusted": True}  # more than the model can take
+    rows[0] = {"tokens": ["cat"] * 40, "tags": [0] * 40, "trusted": True}  # more than the maximum length of the model
     features = Features(
         {"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(CLASSES))), "trusted": Value("bool")}
     )
     data = tmp_path / "data"
     data.mkdir()
     Dataset.from_list(rows, features=features).to_parquet(str(data / "train.parquet"))
-    words = ["train", "--dataset", data, "--model", tiny_bert, "--output-dir", tmp_path / "model"]
-    assert glc_hf(*words, "--num-train-epochs", "6", *QUICK).code == 0
+    argv = ["train", "--dataset", data, "--model", tiny_bert, "--output-dir", tmp_path / "model"]
+    assert glc_hf(*argv, "--num-train-epochs", "6", *QUICK).code == 0
     outcome = glc_hf("audit", tmp_path / "model", "--dataset", data)
     assert outcome.code == 0, outcome.err
     audited = load_dataset("parquet", data_files=str(tmp_path / "model" / "audit" / "audit.parquet"), split="train")
@@ -133,7 +133,7 @@ def test_words_are_judged_one_by_one_and_those_cut_off_have_no_verdict(
     assert "NaN" not in lists.p_wrong[0]
 
 
-def test_what_is_missing_is_named(glc_hf, folder: Path, tmp_path: Path) -> None:
+def test_missing_folder_facts_rows_and_classes_are_named(glc_hf, folder: Path, tmp_path: Path) -> None:
     assert "there is no folder" in glc_hf("audit", tmp_path / "nowhere", "--dataset", "x.csv").complaint
     assert "there is no glc_summary.json" in glc_hf("audit", tmp_path, "--dataset", "x.csv").complaint
     assert "name the rows to audit: --dataset" in glc_hf("audit", folder / "model").complaint
@@ -146,7 +146,7 @@ def test_what_is_missing_is_named(glc_hf, folder: Path, tmp_path: Path) -> None:
     facts = json.loads((weak / "glc_summary.json").read_text())
     facts["dataset"], facts["arguments"]["noise"] = {"name": DIGITS}, "weak"
     (weak / "glc_summary.json").write_text(json.dumps(facts))
-    assert "from a weak classifier and were not kept" in glc_hf("audit", weak).complaint
+    assert "from a weak classifier and were not saved" in glc_hf("audit", weak).complaint
     strange = write_csv(tmp_path / "strange.csv", [{"text": "the cat was here", "label": "plant"}])
     complaint = glc_hf("audit", folder / "model", "--dataset", strange).complaint
     assert "'plant' is none of the classes animal, food, tool" in complaint

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Several methods from one start, and labels from a weak classifier, on the command line."""
+"""`glc-hf train --compare`, and labels of a weak classifier."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def _folder(tmp_path: Path) -> Path:
     return data
 
 
-def test_methods_are_compared_in_one_table_and_share_their_first_stage(
-    glc_hf, tmp_path: Path, tiny_bert: Path
-) -> None:
+def test_methods_are_compared_in_one_table_and_share_stage_1(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     output = tmp_path / "out"
     methods = ["no_correction", "trusted_only", "confusion_matrix", "glc"]
     outcome = glc_hf(
@@ -44,7 +42,7 @@ def test_methods_are_compared_in_one_table_and_share_their_first_stage(
     accuracies = [row["accuracy_after_correction"] for row in rows]
     assert accuracies == sorted(accuracies, reverse=True)
     lines = outcome.out.splitlines()
-    header = next(place for place, line in enumerate(lines) if line.startswith("method"))
+    header = next(index for index, line in enumerate(lines) if line.startswith("method"))
     assert [line.split()[0] for line in lines[header + 1 : header + 5]] == [row["method"] for row in rows]
     for method in methods:
         AutoModelForSequenceClassification.from_pretrained(output / method)
@@ -56,7 +54,7 @@ def test_methods_are_compared_in_one_table_and_share_their_first_stage(
     assert (output / "glc" / "corruption_matrix.json").exists()
 
 
-def test_the_method_alone_gives_what_it_gives_in_a_comparison(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+def test_a_method_gives_the_same_alone_and_in_a_comparison(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     data = _folder(tmp_path)
     common = ["train", "--dataset", data, "--model", tiny_bert, "--noise", "flip", "--trusted-fraction", "0.2", *QUICK]
     glc_hf(*common, "--output-dir", tmp_path / "both", "--compare", "confusion_matrix", "glc")
@@ -67,7 +65,7 @@ def test_the_method_alone_gives_what_it_gives_in_a_comparison(glc_hf, tmp_path: 
     assert abs(both - alone) < 1e-7
 
 
-def test_a_comparison_that_was_stopped_goes_on_where_it_was(
+def test_an_interrupted_comparison_resumes(
     glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     common = ["train", "--dataset", _folder(tmp_path), "--model", tiny_bert, "--noise", "flip", "--max_steps", "4"]
@@ -85,7 +83,9 @@ def test_a_comparison_that_was_stopped_goes_on_where_it_was(
 
     def press(self: SaveOnInterrupt, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         steps.append(state.global_step)
-        if len(steps) == 10:  # in the last stage of the second method: 4 shared, 4, and now its own
+        if (
+            len(steps) == 10
+        ):  # in the last stage of the second method: 4 shared steps, 4 of the first method, 2 of its own
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
@@ -102,16 +102,14 @@ def test_a_comparison_that_was_stopped_goes_on_where_it_was(
         assert cut == pytest.approx(whole, abs=1e-6)
 
 
-def test_an_unknown_method_to_compare_is_refused_before_anything_is_loaded(glc_hf, tmp_path: Path) -> None:
+def test_unknown_method_to_compare_raises_before_anything_is_loaded(glc_hf, tmp_path: Path) -> None:
     outcome = glc_hf("train", "--compare", "glc", "gold", "--output-dir", tmp_path / "out")
     assert outcome.code == 2
     assert "unknown method 'gold'" in outcome.complaint
     assert not (tmp_path / "out").exists()
 
 
-def test_a_weak_classifier_labels_and_the_accuracy_of_its_labels_is_reported(
-    glc_hf, tmp_path: Path, tiny_bert: Path
-) -> None:
+def test_accuracy_of_the_weak_classifiers_labels_is_reported(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     output = tmp_path / "out"
     outcome = glc_hf(
         "train", "--dataset", _folder(tmp_path), "--model", tiny_bert, "--output-dir", output, "--noise", "weak",
@@ -121,4 +119,4 @@ def test_a_weak_classifier_labels_and_the_accuracy_of_its_labels_is_reported(
     noise = results_in(output)["simulated_noise"]
     assert noise["kind"] == "weak"
     assert 1 / 3 < noise["label_accuracy"] < 1
-    assert f"labels of untrusted rows right in {noise['label_accuracy']:.1%}" in outcome.out
+    assert f"weak, {noise['label_accuracy']:.1%} of the untrusted labels are correct" in outcome.out

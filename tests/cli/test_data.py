@@ -200,7 +200,7 @@ CLEAN = "clean.csv"
         (["--dataset", "float.csv", "--noise", "flip"], ["'label'", "row 0", "0.5"]),
         (
             ["--dataset", ".", "--noise", "flip", "--output-dir", "runs/model"],
-            ["runs/model", "choose a place outside"],
+            ["runs/model", "choose a folder outside"],
         ),
         (["--dataset", "notes.txt"], ["notes.txt", ".parquet"]),
         (["--dataset", "ragged.csv"], ["ragged.csv"]),

@@ -18,7 +18,7 @@ from glc_hf.cli.digits import DIGITS_NAMES, digits_dataset, digits_model
 from .conftest import results_in
 
 
-def test_the_digits_are_the_same_every_time() -> None:
+def test_digits_are_the_same_every_time() -> None:
     one, other = digits_dataset(), digits_dataset()
     assert (len(one["train"]), len(one["test"])) == (1347, 450)
     assert one["train"].features == {"image": Image(), "label": ClassLabel(names=DIGITS_NAMES)}
@@ -28,7 +28,7 @@ def test_the_digits_are_the_same_every_time() -> None:
     assert picture.max() == 255
 
 
-def test_the_network_survives_saving_and_loading(tmp_path: Path) -> None:
+def test_network_is_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     model = digits_model().eval()
     model.save_pretrained(tmp_path)
     loaded = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
@@ -38,8 +38,8 @@ def test_the_network_survives_saving_and_loading(tmp_path: Path) -> None:
     assert loaded.config.id2label == dict(enumerate(DIGITS_NAMES))
 
 
-def test_a_network_from_scratch_starts_with_the_weights_of_timm() -> None:
-    # He initialisation, fan out: 64 channels × 3 × 3. transformers would draw with a deviation of 0.02.
+def test_network_from_scratch_has_the_initialization_of_timm() -> None:
+    # He initialization, fan out: 64 channels × 3 × 3. transformers uses a standard deviation of 0.02.
     convolution = next(
         module
         for module in timm_network("resnet18", ["a", "b"]).modules()
@@ -48,18 +48,18 @@ def test_a_network_from_scratch_starts_with_the_weights_of_timm() -> None:
     assert convolution.weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.02)
 
 
-def test_an_unknown_network_of_timm_is_named() -> None:
+def test_unknown_timm_network_raises_with_similar_names() -> None:
     with pytest.raises(ValueError, match="no network 'resnet1818'.*resnet18"):
         timm_network("resnet1818", ["a", "b"])
 
 
-def test_a_network_without_tag_gets_the_default_weights() -> None:
+def test_timm_name_without_tag_means_the_default_weights() -> None:
     assert pretrained_name("timm/resnet18") == "timm/resnet18.a1_in1k"
     assert pretrained_name("timm/resnet18.tv_in1k") == "timm/resnet18.tv_in1k"
 
 
 @pytest.mark.parametrize(("module", "package"), [("sklearn.datasets", "scikit-learn"), ("timm", "timm")])
-def test_a_missing_package_says_how_to_install_it(
+def test_missing_package_raises_with_the_install_command(
     glc_hf, monkeypatch: pytest.MonkeyPatch, module: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -68,7 +68,7 @@ def test_a_missing_package_says_how_to_install_it(
     assert f'{package}, which is not installed: pip install "glc_hf[demo]"' in outcome.complaint
 
 
-def test_the_example_corrects_digits_even_when_shortened(glc_hf, tmp_path: Path) -> None:
+def test_shortened_example_corrects_digits(glc_hf, tmp_path: Path) -> None:
     outcome = glc_hf("train", "--output-dir", tmp_path, "--num-train-epochs", "2", "--seed", "0")
     assert outcome.code == 0, outcome.err
     results = results_in(tmp_path)
@@ -85,7 +85,7 @@ def test_the_example_corrects_digits_even_when_shortened(glc_hf, tmp_path: Path)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_example_gains_thirty_points_within_three_minutes(glc_hf, tmp_path: Path, seed: int) -> None:
+def test_example_gains_thirty_points_within_three_minutes(glc_hf, tmp_path: Path, seed: int) -> None:
     assert glc_hf("train", "--output-dir", tmp_path, "--seed", seed).code == 0
     results = results_in(tmp_path)
     assert results["accuracy_after_correction"] > results["accuracy_before_correction"] + 0.3

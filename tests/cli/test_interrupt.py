@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Ctrl-C leaves a folder that the printed command goes on from; bars belong on terminals."""
+"""Ctrl-C, the command that resumes the run, progress bars and log lines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from transformers import TrainerControl, TrainerState
 
-from glc_hf.cli.terminal import LogLines, ProgressBar, SaveOnInterrupt, clear_progress, how_to_go_on
+from glc_hf.cli.terminal import LogLines, ProgressBar, SaveOnInterrupt, clear_progress
+from glc_hf.cli.train import when_interrupted
 
 from .conftest import results_in, text_rows, write_csv
 
 
-def _words(folder: Path, data: Path, model: Path) -> list[Any]:
+def _argv(folder: Path, data: Path, model: Path) -> list[Any]:
     return [
         "train", "--dataset", data, "--model", model, "--output-dir", folder, "--noise", "flip", "--max_steps", "6",
         "--trusted-fraction", "0.3", "--per_device_train_batch_size", "8",
@@ -25,11 +26,11 @@ def _words(folder: Path, data: Path, model: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize(("stage", "step"), [(1, 3), (2, 2)])
-def test_ctrl_c_saves_and_the_printed_command_ends_where_an_uninterrupted_run_does(
+def test_run_resumed_after_ctrl_c_equals_an_uninterrupted_run(
     glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch, stage: int, step: int
 ) -> None:
     data = write_csv(tmp_path / "train.csv", text_rows(60))
-    assert glc_hf(*_words(tmp_path / "whole", data, tiny_bert)).code == 0
+    assert glc_hf(*_argv(tmp_path / "whole", data, tiny_bert)).code == 0
 
     def press(self: SaveOnInterrupt, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         in_stage = 1 if Path(args.output_dir).name == "stage1" else 2
@@ -39,13 +40,13 @@ def test_ctrl_c_saves_and_the_printed_command_ends_where_an_uninterrupted_run_do
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
         patch.setattr(SaveOnInterrupt, "on_step_begin", press)
-        stopped = glc_hf(*_words(tmp_path / "cut", data, tiny_bert))
+        stopped = glc_hf(*_argv(tmp_path / "cut", data, tiny_bert))
     assert stopped.code == 130
     assert signal.getsignal(signal.SIGINT) is before
-    assert "writing a checkpoint before stopping" in stopped.err
+    assert "saving a checkpoint before stopping" in stopped.err
     assert "Traceback" not in stopped.err
-    place = tmp_path / "cut" / ("stage1" if stage == 1 else ".")
-    assert (place / f"checkpoint-{step}" / "trainer_state.json").is_file()
+    folder = tmp_path / "cut" / ("stage1" if stage == 1 else ".")
+    assert (folder / f"checkpoint-{step}" / "trainer_state.json").is_file()
     assert not (tmp_path / "cut" / "results.json").exists()
 
     command = shlex.split(stopped.err.splitlines()[-1])
@@ -57,17 +58,19 @@ def test_ctrl_c_saves_and_the_printed_command_ends_where_an_uninterrupted_run_do
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
     saver = SaveOnInterrupt()
-    saver._note()
+    saver.handle_interrupt()
     with pytest.raises(KeyboardInterrupt):
-        saver._note()
+        saver.handle_interrupt()
 
 
-def test_the_command_to_go_on_with_is_not_lengthened_twice() -> None:
-    assert how_to_go_on(["--seed", "1"]).endswith("glc-hf train --seed 1 --resume_from_checkpoint True")
-    assert how_to_go_on(["--resume-from-checkpoint", "True"]).endswith("glc-hf train --resume-from-checkpoint True")
+def test_resume_option_is_added_once() -> None:
+    assert when_interrupted(["--seed", "1"]).endswith("glc-hf train --seed 1 --resume_from_checkpoint True")
+    assert when_interrupted(["--resume-from-checkpoint", "True"]).endswith(
+        "glc-hf train --resume-from-checkpoint True"
+    )
 
 
-def test_a_bar_shows_stage_and_time_left_and_leaves_the_terminal_as_it_was(
+def test_progress_bar_shows_stage_and_time_left_and_restores_the_cursor(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
@@ -80,11 +83,11 @@ def test_a_bar_shows_stage_and_time_left_and_leaves_the_terminal_as_it_was(
     bar.on_log(None, state, TrainerControl(), logs={"stage1_loss": 1.25})
     clear_progress()
     out = capsys.readouterr().out
-    for shown in ("stage 1 of 2", "5/10", "left", "loss 1.25", "\x1b[?25h"):
-        assert shown in out
+    for text in ("stage 1 of 2", "5/10", "left", "loss 1.25", "\x1b[?25h"):
+        assert text in out
 
 
-def test_a_log_file_gets_one_plain_line_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_file_gets_one_plain_line_per_log_entry(capsys: pytest.CaptureFixture[str]) -> None:
     lines, state = LogLines(), TrainerState(max_steps=1200, global_step=500, is_world_process_zero=True)
     lines.stage_name = "stage 2 of 2 (glc)"
     lines.on_log(None, state, TrainerControl(), logs={"loss": 0.512345, "grad_norm": 3.0, "epoch": 1.0})

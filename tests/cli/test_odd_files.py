@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from glc_hf.cli.data import Rows, load_rows
-from glc_hf.cli.model import _length
+from glc_hf.cli.model import _max_length
 from glc_hf.cli.parsing import parse
 
 from .conftest import text_rows, write_csv
@@ -125,8 +125,8 @@ def test_texts_are_truncated_to_what_model_and_tokenizer_accept(
 ) -> None:
     import torch
 
-    assert _length(None, _Tokenizer(tokenizer_length), model) == length
+    assert _max_length(None, _Tokenizer(tokenizer_length), model) == length
     model(input_ids=torch.full((1, length), 5))  # the model accepts it
-    assert _length(8, _Tokenizer(tokenizer_length), model) == 8
-    with pytest.raises(ValueError, match="--max-length 25: the model has places for 2[24] tokens"):
-        _length(25, _Tokenizer(tokenizer_length), model)
+    assert _max_length(8, _Tokenizer(tokenizer_length), model) == 8
+    with pytest.raises(ValueError, match="--max-length 25: the model has positions for 2[24] tokens"):
+        _max_length(25, _Tokenizer(tokenizer_length), model)

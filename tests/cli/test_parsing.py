@@ -15,7 +15,7 @@ from glc_hf.cli.parsing import parse
 OWN = ["--dataset", "some/data", "--model", "some/model"]
 
 
-def test_dashes_and_underscores_mean_the_same(tmp_path: Path) -> None:
+def test_dashes_and_underscores_mean_the_same() -> None:
     one = parse([*OWN, "--noise-strength", "0.3", "--noise", "flip", "--learning-rate", "1e-3", "--trusted-share=0.2"])
     other = parse(
         [*OWN, "--noise_strength", "0.3", "--noise", "flip", "--learning_rate=1e-3", "--trusted_share", "0.2"]
@@ -26,7 +26,7 @@ def test_dashes_and_underscores_mean_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
-def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path, suffix: str) -> None:
+def test_command_line_overrides_file_and_file_overrides_defaults(tmp_path: Path, suffix: str) -> None:
     content = {"dataset": "some/data", "model": "some/model", "max-length": 64, "seed": 7, "stratify": True}
     path = tmp_path / f"config.{suffix}"
     if suffix == "json":
@@ -40,7 +40,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path, suff
     assert options.config.output_dir == "glc-hf-output"
 
 
-def test_without_a_dataset_the_embedded_example_is_set_up() -> None:
+def test_embedded_example_is_used_without_a_dataset() -> None:
     options = parse([])
     assert options.data.dataset is None
     assert (options.noise.noise, options.noise.noise_strength) == ("flip", 0.6)
@@ -48,7 +48,7 @@ def test_without_a_dataset_the_embedded_example_is_set_up() -> None:
         assert getattr(options.config, name) == DIGITS_SETTINGS[name]
 
 
-def test_any_option_overrides_the_embedded_example(tmp_path: Path) -> None:
+def test_options_override_the_embedded_example(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("num_train_epochs: 2\n", encoding="utf-8")
     options = parse([str(path), "--noise", "uniform", "--learning-rate", "0.1"])
@@ -56,26 +56,27 @@ def test_any_option_overrides_the_embedded_example(tmp_path: Path) -> None:
     assert options.config.per_device_train_batch_size == DIGITS_SETTINGS["per_device_train_batch_size"]
 
 
-def test_a_dataset_of_ones_own_leaves_the_embedded_example() -> None:
+def test_settings_of_the_embedded_example_are_not_used_with_a_dataset() -> None:
     options = parse(OWN)
     assert options.noise.noise == "none"
     assert options.config.learning_rate == 5e-5
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [("True", True), ("true", True), ("False", None), ("runs/checkpoint-5", "runs/checkpoint-5")]
+    ("value", "expected"),
+    [("True", True), ("true", True), ("False", None), ("runs/checkpoint-5", "runs/checkpoint-5")],
 )
-def test_resuming_takes_a_path_or_true(word: str, meant: str | bool | None) -> None:
-    assert parse([*OWN, "--resume_from_checkpoint", word]).config.resume_from_checkpoint == meant
+def test_resume_from_checkpoint_takes_a_path_or_true(value: str, expected: str | bool | None) -> None:
+    assert parse([*OWN, "--resume_from_checkpoint", value]).config.resume_from_checkpoint == expected
 
 
-def test_the_seed_of_the_rows_is_that_of_the_run_unless_named() -> None:
+def test_noise_seed_overrides_seed_for_the_rows() -> None:
     assert parse([*OWN, "--seed", "5"]).seed == 5
     assert parse([*OWN, "--seed", "5", "--noise-seed", "6"]).seed == 6
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("argv", "parts"),
     [
         (["--datset", "x"], ["'--datset'", "did you mean --dataset?"]),
         (["--epochs", "3"], ["'--epochs'", "did you mean --num-train-epochs?"]),
@@ -102,39 +103,41 @@ def test_the_seed_of_the_rows_is_that_of_the_run_unless_named() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_bad_options_get_one_line_that_names_them(glc_hf, words: list[str], told: list[str]) -> None:
-    outcome = glc_hf("train", *words)
+def test_bad_options_print_one_line_that_names_them(glc_hf, argv: list[str], parts: list[str]) -> None:
+    outcome = glc_hf("train", *argv)
     assert outcome.code == 2
-    for part in told:
+    for part in parts:
         assert part in outcome.complaint
 
 
-def test_data_in_a_folder_that_is_to_be_pushed_is_refused(glc_hf, tmp_path: Path) -> None:
+def test_data_in_a_folder_to_push_is_an_error(glc_hf, tmp_path: Path) -> None:
     (tmp_path / "reviews.json").write_text("[]", encoding="utf-8")
-    words = ["--dataset", tmp_path / "reviews.json", "--model", "some/model", "--output-dir", tmp_path]
-    assert "which is to be pushed: choose another" in glc_hf("train", *words, "--push-to-hub").complaint
+    argv = ["--dataset", tmp_path / "reviews.json", "--model", "some/model", "--output-dir", tmp_path]
+    assert "which would be pushed: choose another folder" in glc_hf("train", *argv, "--push-to-hub").complaint
 
 
-def test_a_file_may_say_no(tmp_path: Path) -> None:
+def test_yaml_file_can_contain_a_bare_no(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("save_strategy: no\n", encoding="utf-8")
     assert parse([str(path)]).config.save_strategy == "no"
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "parts"),
     [
         ("nose: flip", ["'nose'", "config.yaml", "did you mean --noise?"]),
         ("- dataset", ["config.yaml", "list"]),
         ("dataset: [", ["config.yaml", "YAML"]),
-        ("noise_strength: [1, 2]", ["wrong kind"]),
+        ("noise_strength: [1, 2]", ["wrong type"]),
         ("num_train_epochs: many", ["num_train_epochs", "'many'"]),
     ],
 )
-def test_bad_files_get_one_line_that_names_the_place(glc_hf, tmp_path: Path, content: str, told: list[str]) -> None:
+def test_bad_files_print_one_line_that_names_the_problem(
+    glc_hf, tmp_path: Path, content: str, parts: list[str]
+) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(content, encoding="utf-8")
     outcome = glc_hf("train", path)
     assert outcome.code == 2
-    for part in told:
+    for part in parts:
         assert part in outcome.complaint

@@ -1,9 +1,10 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""`glc-hf train` from data files to a saved model that plain transformers loads."""
+"""`glc-hf train`: from data files to a saved model that transformers loads."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,18 +28,16 @@ QUICK = ["--max_steps", "3", "--save_strategy", "no", "--per_device_train_batch_
 
 
 def noisy_rows(number: int, every: int) -> list[dict[str, Any]]:
-    """Rows with wrong labels (the next class), except for one trusted row in so many."""
+    """Rows of which one in `every` is trusted; all others have the label of the next class."""
     rows = []
-    for place, row in enumerate(text_rows(number)):
-        trusted = place % every == 0
+    for index, row in enumerate(text_rows(number)):
+        trusted = index % every == 0
         wrong = CLASSES[(CLASSES.index(row["label"]) + 1) % len(CLASSES)]
         rows.append({**row, "label": row["label"] if trusted else wrong, "trusted": "yes" if trusted else "no"})
     return rows
 
 
-def test_a_csv_file_with_words_as_labels_is_learnt_in_spite_of_its_noise(
-    glc_hf, tmp_path: Path, tiny_bert: Path
-) -> None:
+def test_model_learns_the_true_labels_of_a_noisy_csv(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     data, output = tmp_path / "data", tmp_path / "model"
     data.mkdir()
     write_csv(data / "train.csv", noisy_rows(240, every=4))
@@ -50,11 +49,11 @@ def test_a_csv_file_with_words_as_labels_is_learnt_in_spite_of_its_noise(
     assert outcome.code == 0, outcome.err
     results = results_in(output)
     assert (results["train_rows"], results["trusted"], results["eval_rows"]) == (240, 60, 60)
-    # Every untrusted label is wrong in the same way: without correction nothing is right, with it all is.
+    # All untrusted labels are wrong in the same way: without correction the accuracy is 0, with it 1.
     assert results["accuracy_before_correction"] <= 0.05
     assert results["accuracy_after_correction"] >= 0.95
-    after = f"accuracy after correction: {results['accuracy_after_correction']:.1%} (of 60 rows: ± "
-    assert after in outcome.out
+    accuracy = re.escape(f"{results['accuracy_after_correction']:.1%}")
+    assert re.search(rf"accuracy after correction: {accuracy} \(± \d points on 60 rows\)\n", outcome.out)
     confusions = {(entry["true"], entry["noisy"]) for entry in results["largest_confusions"][:3]}
     assert confusions == {("animal", "food"), ("food", "tool"), ("tool", "animal")}
     classify = pipeline("text-classification", model=str(output))
@@ -67,7 +66,16 @@ def test_a_csv_file_with_words_as_labels_is_learnt_in_spite_of_its_noise(
     assert (output / "corruption_matrix.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_results_hold_no_place_of_this_machine(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+def test_results_record_the_label_column_that_the_user_named(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    rows = [{"text": row["text"], "topic": row["label"]} for row in text_rows(60)]
+    path, output = write_csv(tmp_path / "train.csv", rows), tmp_path / "model"
+    argv = ["--dataset", path, "--model", tiny_bert, "--label-column", "topic", "--noise", "flip", *QUICK]
+    outcome = glc_hf("train", *argv, "--output-dir", output)
+    assert outcome.code == 0, outcome.err
+    assert results_in(output)["arguments"]["label_column"] == "topic"
+
+
+def test_results_contain_no_local_paths(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     path = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
     outcome = glc_hf("train", "--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK)
     assert outcome.code == 0, outcome.err
@@ -79,15 +87,17 @@ def test_results_hold_no_place_of_this_machine(glc_hf, tmp_path: Path, tiny_bert
     assert "4 of 20 trusted rows are held out" in outcome.err
 
 
-def test_plain_lines_and_no_bars_without_a_terminal(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+def test_output_is_plain_lines_without_a_terminal(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     path = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
     outcome = glc_hf("train", "--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK)
     assert "%|" not in outcome.err + outcome.out
     assert "\x1b" not in outcome.out
-    assert "\nload it with: transformers.pipeline(" in outcome.out
+    assert "\nload with: transformers.pipeline(" in outcome.out
 
 
-def test_a_table_on_a_terminal(glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_a_table_on_a_terminal(
+    glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     outcome = glc_hf("train", "--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK)
@@ -96,7 +106,7 @@ def test_a_table_on_a_terminal(glc_hf, tmp_path: Path, tiny_bert: Path, monkeypa
     assert "accuracy after correction" in outcome.out
 
 
-def test_a_yaml_file_runs_with_overrides_and_resumes(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+def test_run_from_a_yaml_file_can_be_overridden_and_resumed(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     data = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
     lines = [
         f"dataset: {data}", f"model: {tiny_bert}", f"output_dir: {tmp_path / 'model'}", "max-steps: 4",
@@ -114,41 +124,39 @@ def test_a_yaml_file_runs_with_overrides_and_resumes(glc_hf, tmp_path: Path, tin
     assert "stage 1 of 2" not in outcome.err
 
 
-def test_a_given_matrix_is_used_as_it_is(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+def test_given_matrix_is_used_unchanged(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     path = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
     matrix = CorruptionMatrix.uniform(3, 0.3)
     matrix.save_pretrained(tmp_path / "known")
-    words = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK]
-    outcome = glc_hf("train", *words, "--corruption-matrix", tmp_path / "known")
+    argv = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK]
+    outcome = glc_hf("train", *argv, "--corruption-matrix", tmp_path / "known")
     assert outcome.code == 0, outcome.err
     assert np.array_equal(CorruptionMatrix.from_pretrained(tmp_path / "model").probs, matrix.probs)
     assert results_in(tmp_path / "model")["accuracy_before_correction"] is None
 
 
-def test_the_true_matrix_of_simulated_noise_needs_not_be_given(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+def test_true_matrix_method_uses_the_matrix_of_the_simulated_noise(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     path = write_csv(tmp_path / "train.csv", text_rows(60))
-    words = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", "--noise", "flip", *QUICK]
-    outcome = glc_hf("train", *words, "--method", "true_matrix")
+    argv = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", "--noise", "flip", *QUICK]
+    outcome = glc_hf("train", *argv, "--method", "true_matrix")
     assert outcome.code == 0, outcome.err
     assert results_in(tmp_path / "model")["distance_to_true_matrix"] == 0.0
 
 
-def test_pairs_of_texts_reach_the_model_together(tmp_path: Path, tiny_bert: Path) -> None:
-    rows = [{"premise": "the cat", "hypothesis": "a dog", "label": place % 2} for place in range(20)]
+def test_pairs_of_texts_are_tokenized_together(tmp_path: Path, tiny_bert: Path) -> None:
+    rows = [{"premise": "the cat", "hypothesis": "a dog", "label": index % 2} for index in range(20)]
     path = write_csv(tmp_path / "train.csv", rows)
     options = parse(["--dataset", str(path), "--model", str(tiny_bert), "--noise", "uniform", "--max-length", "6"])
-    loaded = load_rows(options)
-    model, tokenizer, _ = load_model(options.model, "text", 2, None)
-    prepared = prepare(loaded, tokenizer, model, options)
-    pieces = tokenizer.convert_ids_to_tokens(prepared.train[0]["input_ids"])
-    assert pieces == ["[CLS]", "the", "[SEP]", "a", "dog", "[SEP]"]  # cut to six
+    prepared = prepare(load_rows(options), options)
+    pieces = prepared.processor.convert_ids_to_tokens(prepared.train[0]["input_ids"])
+    assert pieces == ["[CLS]", "the", "[SEP]", "a", "dog", "[SEP]"]  # truncated to six
 
 
 # ---------------------------------------------------------------------- tokens
 def tagged_rows(number: int) -> list[dict[str, Any]]:
-    """Sentences whose words have classes of their own; `cats` is two pieces."""
+    """Sentences with one class per word; `cats` is two tokens."""
     return [
-        {"tokens": ["the", "cats", "was", "here"], "pos_tags": [0, 1, 2, 0], "id": place} for place in range(number)
+        {"tokens": ["the", "cats", "was", "here"], "pos_tags": [0, 1, 2, 0], "id": index} for index in range(number)
     ]
 
 
@@ -164,14 +172,14 @@ def write_tagged(path: Path, number: int) -> Path:
     return path
 
 
-def test_labels_and_flags_of_words_go_to_their_first_tokens(tmp_path: Path, tiny_bert: Path) -> None:
+def test_labels_and_flags_of_words_go_to_their_first_token(tmp_path: Path, tiny_bert: Path) -> None:
     path = write_tagged(tmp_path / "train.parquet", 20)
-    words = ["--noise", "flip", "--noise-strength", "1", "--trusted-fraction", "0.5", "--trusted-level", "token"]
-    options = parse(["--dataset", str(path), "--model", str(tiny_bert), *words])
+    argv = ["--noise", "flip", "--noise-strength", "1", "--trusted-fraction", "0.5", "--trusted-level", "token"]
+    options = parse(["--dataset", str(path), "--model", str(tiny_bert), *argv])
     rows = load_rows(options)
-    model, tokenizer, _ = load_model(options.model, "token", 3, rows.label_names)
-    row, prepared = rows.train[0], prepare(rows, tokenizer, model, options).train[0]
-    pieces = tokenizer.convert_ids_to_tokens(prepared["input_ids"])
+    setup = prepare(rows, options)
+    row, prepared = rows.train[0], setup.train[0]
+    pieces = setup.processor.convert_ids_to_tokens(prepared["input_ids"])
     assert pieces == ["[CLS]", "the", "cat", "##s", "was", "here", "[SEP]"]
     for given, name in (("pos_tags", "labels"), ("clean_label", "clean_label")):
         first, second, third, fourth = row[given]
@@ -181,28 +189,28 @@ def test_labels_and_flags_of_words_go_to_their_first_tokens(tmp_path: Path, tiny
     assert {True, False} == {flag for row in rows.train["trusted"] for flag in row}
 
 
-def test_words_are_classified_from_a_parquet_file(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+def test_token_classification_from_a_parquet_file(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     path, output = write_tagged(tmp_path / "train.parquet", 40), tmp_path / "model"
-    words = ["--noise", "uniform", "--trusted-fraction", "0.5", "--trusted-level", "token"]
-    outcome = glc_hf("train", "--dataset", path, "--model", tiny_bert, "--output-dir", output, *words, *QUICK)
+    argv = ["--noise", "uniform", "--trusted-fraction", "0.5", "--trusted-level", "token"]
+    outcome = glc_hf("train", "--dataset", path, "--model", tiny_bert, "--output-dir", output, *argv, *QUICK)
     assert outcome.code == 0, outcome.err
     results = results_in(output)
     assert (results["task"], results["train_rows"], results["train_labels"]) == ("token", 36, 144)
     assert (results["trusted"], results["untrusted"]) == (72, 72)
     assert "trusted: 72 of 144 labels" in outcome.out
-    found = pipeline("token-classification", model=str(output))("the cat was here")
-    assert len(found) == 4
-    assert {entry["entity"] for entry in found} <= {"D", "N", "V"}
+    entities = pipeline("token-classification", model=str(output))("the cat was here")
+    assert len(entities) == 4
+    assert {entry["entity"] for entry in entities} <= {"D", "N", "V"}
 
 
 # ---------------------------------------------------------------------- images
 def write_images(path: Path, number: int) -> Path:
-    """Grey squares, dark or bright, of different sizes."""
+    """Gray squares, dark or bright, of different sizes."""
     from PIL import Image as Picture
 
-    def picture(place: int) -> Picture.Image:
-        side = 10 + place % 3
-        return Picture.fromarray(np.full((side, side), 40 if place % 2 else 200, dtype=np.uint8))
+    def picture(index: int) -> Picture.Image:
+        side = 10 + index % 3
+        return Picture.fromarray(np.full((side, side), 40 if index % 2 else 200, dtype=np.uint8))
 
     features = Features({"img": Image(), "label": ClassLabel(names=["bright", "dark"]), "row": Value("int32")})
     rows = {"img": [picture(n) for n in range(number)], "label": [n % 2 for n in range(number)], "row": range(number)}
@@ -210,20 +218,12 @@ def write_images(path: Path, number: int) -> Path:
     return path
 
 
-def test_a_timm_network_is_trained_on_images_from_a_parquet_file(glc_hf, tmp_path: Path) -> None:
+def test_timm_network_is_trained_on_images_from_a_parquet_file(glc_hf, tmp_path: Path) -> None:
     path, output = write_images(tmp_path / "train.parquet", 40), tmp_path / "model"
-    words = [
-        "--model",
-        "timm/test_vit",
-        "--from-scratch",
-        "--image-size",
-        "32",
-        "--noise",
-        "uniform",
-        "--trusted-count",
-        "16",
-    ]
-    outcome = glc_hf("train", "--dataset", path, "--output-dir", output, *words, *QUICK)
+    outcome = glc_hf(
+        "train", "--dataset", path, "--output-dir", output, "--model", "timm/test_vit", "--from-scratch",
+        "--image-size", "32", "--noise", "uniform", "--trusted-count", "16", *QUICK,
+    )  # fmt: skip
     assert outcome.code == 0, outcome.err
     assert results_in(output)["task"] == "image"
     classify = pipeline("image-classification", model=str(output))
@@ -234,43 +234,43 @@ def test_a_timm_network_is_trained_on_images_from_a_parquet_file(glc_hf, tmp_pat
     assert {entry["label"] for entry in classify(first)} == {"bright", "dark"}
 
 
-def test_a_transformers_model_is_trained_on_images(glc_hf, tmp_path: Path) -> None:
+def test_transformers_model_is_trained_on_images(glc_hf, tmp_path: Path) -> None:
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, **sizes)).save_pretrained(tmp_path / "vit")
     ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(tmp_path / "vit")
     path, output = write_images(tmp_path / "train.parquet", 40), tmp_path / "model"
-    words = ["--dataset", path, "--model", tmp_path / "vit", "--noise", "uniform", "--output-dir", output]
-    words += ["--trusted-count", "16"]
-    outcome = glc_hf("train", *words, *QUICK)
+    argv = ["--dataset", path, "--model", tmp_path / "vit", "--noise", "uniform", "--output-dir", output]
+    argv += ["--trusted-count", "16"]
+    outcome = glc_hf("train", *argv, *QUICK)
     assert outcome.code == 0, outcome.err
     assert pipeline("image-classification", model=str(output)).model.config.id2label == {0: "bright", 1: "dark"}
 
 
 # ---------------------------------------------------------------------- models
-def test_from_scratch_takes_the_configuration_alone(tiny_bert: Path) -> None:
-    words = ["--dataset", "x/y", "--model", str(tiny_bert)]
+def test_from_scratch_uses_only_the_configuration(tiny_bert: Path) -> None:
+    argv = ["--dataset", "x/y", "--model", str(tiny_bert)]
     saved = AutoModelForSequenceClassification.from_pretrained(tiny_bert).bert.embeddings.word_embeddings.weight
     for extra, same in (([], True), (["--from-scratch"], False)):
-        model = load_model(parse([*words, *extra]).model, "text", 3, list(CLASSES)).model
+        model = load_model(parse([*argv, *extra]).model, "text", 3, list(CLASSES))[0]
         assert torch.equal(model.bert.embeddings.word_embeddings.weight, saved) is same
         assert model.config.id2label == dict(enumerate(CLASSES))
         assert model.classifier.out_features == 3
 
 
-def test_code_from_the_hub_is_not_run_unless_allowed(tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(loading, "_load", lambda loader, name, **options: asked.append(options) or _stop())
-    words = ["--dataset", "x/y", "--model", str(tiny_bert), "--model-revision", "v2"]
+def test_remote_code_is_not_run_unless_allowed(tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(loading, "_load", lambda loader, name, **options: calls.append(options) or _stop())
+    argv = ["--dataset", "x/y", "--model", str(tiny_bert), "--model-revision", "v2"]
     for extra in ([], ["--trust-remote-code"]):
         with pytest.raises(StopIteration):
-            load_model(parse([*words, *extra]).model, "text", 2, None)
-    assert [options["trust_remote_code"] for options in asked] == [False, True]
-    assert {options["revision"] for options in asked} == {"v2"}
+            load_model(parse([*argv, *extra]).model, "text", 2, None)
+    assert [options["trust_remote_code"] for options in calls] == [False, True]
+    assert {options["revision"] for options in calls} == {"v2"}
 
 
-def test_the_push_comes_last_with_everything_in_the_folder(
+def test_push_comes_last_with_all_files_in_the_folder(
     glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from glc_hf import GLCTrainer
@@ -283,12 +283,12 @@ def test_the_push_comes_last_with_everything_in_the_folder(
     monkeypatch.setattr(GLCTrainer, "init_hf_repo", lambda self, token=None: None)
     monkeypatch.setattr(GLCTrainer, "push_to_hub", push)
     path = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
-    words = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", "--push_to_hub", *QUICK]
-    outcome = glc_hf("train", *words)
+    argv = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", "--push_to_hub", *QUICK]
+    outcome = glc_hf("train", *argv)
     assert outcome.code == 0, outcome.err
     assert len(pushed) == 1
-    wanted = {"config.json", "model.safetensors", "corruption_matrix.json", "corruption_matrix.png", "results.json"}
-    assert wanted <= pushed[0]
+    files = {"config.json", "model.safetensors", "corruption_matrix.json", "corruption_matrix.png", "results.json"}
+    assert files <= pushed[0]
 
 
 def _stop() -> None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Every example runs as it is, offline, and does what it says."""
+"""Every example runs unchanged and offline, and gives the results that it promises."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ COMMON = ["--report_to", "none", "--disable_tqdm", "True"]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs an example in this process, in a folder of its own."""
+    """Run an example in this process, in an empty folder."""
 
-    def run_example(name: str, *words: str) -> str:
+    def run_example(name: str, *argv: str) -> str:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", [name, "--output_dir", "out", *words])
+        monkeypatch.setattr(sys, "argv", [name, "--output_dir", "out", *argv])
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
         assert (tmp_path / "out" / "model.safetensors").is_file()
         assert (tmp_path / "out" / "corruption_matrix.json").is_file()
@@ -38,53 +38,53 @@ def _accuracies(out: str) -> tuple[float, float]:
     return tuple(float(re.search(rf"accuracy {when} correction: +([\d.]+)", out)[1]) for when in ("before", "after"))
 
 
-def test_text(run) -> None:
+def test_text_classification(run) -> None:
     out = run("text_classification.py", *COMMON)
     before, after = _accuracies(out)
     assert after > 0.9 > before
     assert len(re.findall(r"^[01]\.\d\d  \w+ → \w+: ", out, re.MULTILINE)) == 3
 
 
-def test_images_with_a_network_of_timm(run) -> None:
+def test_image_classification_with_a_timm_network(run) -> None:
     before, after = _accuracies(run("image_classification.py", "--num_train_epochs", "2", *COMMON))
     assert after > 0.8 > before
 
 
-def test_images_with_a_network_of_transformers(run, tmp_path: Path) -> None:
-    # So small a transformer learns little in so few steps: that it runs and can be used is what is tried.
+def test_image_classification_with_a_transformers_network(run, tmp_path: Path) -> None:
+    # Such a small transformer learns little in ten steps; the test checks that it runs and that the model loads.
     run("image_classification.py", "--tiny_vit", "True", "--max_steps", "10", *COMMON)
     digit = digits_dataset()["test"][0]["image"]
     answers = pipeline("image-classification", model=str(tmp_path / "out"))(digit, top_k=10)
     assert {answer["label"] for answer in answers} == set(DIGITS_NAMES)
 
 
-def test_tokens(run) -> None:
+def test_token_classification(run) -> None:
     _, after = _accuracies(run("token_classification.py", *COMMON))
     assert after > 0.95
 
 
 def test_own_csv(run, tmp_path: Path) -> None:
     out = run("own_csv.py", *COMMON)
-    found, total = re.search(r"(\d+) of (\d+) labels look wrong", out).groups()
+    suspect, total = re.search(r"(\d+) of (\d+) labels look wrong", out).groups()
     lines = (tmp_path / "out" / "reviews.csv").read_text().splitlines()[1:]
     wrong = sum(bool(re.search("great|lovely|fine", line)) != (",good," in line) for line in lines)
-    assert (int(found), total) == (pytest.approx(wrong, abs=5), "300")
+    assert (int(suspect), total) == (pytest.approx(wrong, abs=5), "300")
     first = (tmp_path / "out" / "labels_to_check.csv").read_text().splitlines()
     assert first[0] == "text,given_label,suggested_label,p_wrong"
 
 
-def test_an_existing_script(run) -> None:
+def test_existing_script(run) -> None:
     out = run("existing_script.py")
     assert ast.literal_eval(out.splitlines()[-1])["eval_accuracy"] > 0.95
 
 
-def test_an_existing_script_changes_in_four_lines() -> None:
+def test_existing_script_differs_from_a_plain_one_in_four_lines() -> None:
     lines = (EXAMPLES / "existing_script.py").read_text().splitlines()
     assert sum(line.rpartition("#")[2].strip().startswith("glc_hf") for line in lines if "  # glc_hf" in line) == 4
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_the_docstring_has_the_command_for_a_dataset_of_the_hub(path: Path) -> None:
+def test_docstring_has_the_command_for_a_dataset_of_the_hub(path: Path) -> None:
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     command = re.search(rf"python examples/{path.name} --(dataset|csv) \S+", text)
     assert command
