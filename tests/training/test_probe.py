@@ -323,7 +323,7 @@ def test_unsupported_options_raise_before_training(tmp_path):
         config(tmp_path, stage1="probe", stage2_start="continue")
     with pytest.raises(ValueError, match="stage1_fraction must be in"):
         config(tmp_path, stage1="short", stage1_fraction=0.0)
-    with pytest.raises(ValueError, match="by its number, which a stream has not"):
+    with pytest.raises(ValueError, match="by its number, which a stream does not have: use a `Dataset`"):
         make_trainer(tmp_path, data=noisy_text_rows().to_iterable_dataset(), trusted_share=0)
 
     class NoClassifier(torch.nn.Module):
