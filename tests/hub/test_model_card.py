@@ -254,7 +254,12 @@ def test_card_states_what_is_unknown(run: Path) -> None:
         run, evaluation=None, rows=None, base_model=None, dataset=None, task=None, arguments={}, license=None
     )
     card = make_card(bare, None)
-    texts = ("there are no metrics", "was streamed", "trained from random initial weights", "have their default values")
+    texts = (
+        "there are no metrics",
+        "was streamed",
+        "trained from random initial weights",
+        "have their default values",
+    )
     for text in texts:
         assert text in card.text
     data = card.data.to_dict()
