@@ -88,9 +88,9 @@ def test_one_process_resumes_a_run_of_several(one, several, tmp_path, caplog):
 
 
 def test_only_the_main_process_writes_files(several):
-    main, *others = several["written_by_process"]
+    main, *other_processes = several["written_by_process"]
     assert any(name.endswith("trainer_state.json.tmp") for name in main)
-    assert not any(others)
+    assert not any(other_processes)
     # Except for the random state of each process, which Trainer writes.
     checkpoint = os.listdir(several["folder"] / "odd" / "checkpoint-20")
     expected = {f"rng_state_{rank}.pth" for rank in range(several["processes"])}

@@ -34,11 +34,11 @@ def infer_all(folder, max_rows: int, batch: int) -> tuple[torch.Tensor, list[int
 
 
 def test_batch_that_does_not_fit_is_halved_for_the_rest_of_the_pass(tmp_path):
-    whole, sizes = infer_all(tmp_path, max_rows=100, batch=40)
+    expected, sizes = infer_all(tmp_path, max_rows=100, batch=40)
     assert sizes == [40, 40, 20]
     halved, sizes = infer_all(tmp_path, max_rows=15, batch=40)
     assert sizes == [40, 20, *[10] * 4, *[10] * 4, *[10] * 2]
-    torch.testing.assert_close(halved, whole)
+    torch.testing.assert_close(halved, expected)
 
 
 def test_batch_of_one_row_that_does_not_fit_raises(tmp_path):
