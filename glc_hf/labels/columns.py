@@ -66,9 +66,7 @@ def find_columns(
     if task == "auto":
         task = _find_task(features, named, label_column, trusted_column)
     label = label_column or _find_label(features, features, task, trusted_column, "--label-column")
-    candidates = named.get(task) or _inputs(features, task, (label, trusted_column))
-    if task in named:
-        return Columns(task, named[task], label)
+    candidates = [named[task]] if task in named else _inputs(features, task, (label, trusted_column))
     if len(candidates) == 1:
         return Columns(task, candidates[0], label)
     option = {"token": "--tokens-column", "image": "--image-column", "text": "--text-column"}[task]

@@ -197,13 +197,8 @@ def stored_column(
     dataset: Dataset, values: np.ndarray, offsets: np.ndarray | None, arrow_type: pa.DataType
 ) -> pa.ChunkedArray:
     """
-    Return a column in stored order, for [`with_columns`].
-
-    Args:
-        dataset (`datasets.Dataset`): The dataset that gets the column.
-        values, offsets (`np.ndarray`): The column in the order that the user sees, as in
-            [`~glc_hf.labels.reading.Column`]. Stored rows outside the selection become zero or empty lists.
-        arrow_type (`pa.DataType`): Type of the column.
+    Convert a [`~glc_hf.labels.reading.Column`], in the order that the user sees, to a column in the order in which the
+    dataset's rows are stored. Stored rows outside the selection become zero or empty lists.
     """
     rows, num_rows, boundaries = stored_rows(dataset), dataset._data.num_rows, _block_boundaries(dataset)
     if rows is None:
@@ -226,14 +221,9 @@ def to_arrow(
     values: np.ndarray, offsets: np.ndarray | None, arrow_type: pa.DataType, boundaries: Sequence[int] = ()
 ) -> pa.ChunkedArray:
     """
-    Convert a column to Arrow.
+    Convert a [`~glc_hf.labels.reading.Column`] to Arrow, with a new chunk at each row of `boundaries`.
 
     Each chunk has its own buffer, because pickling a slice of a buffer would write the whole buffer.
-
-    Args:
-        values, offsets (`np.ndarray`): As in [`~glc_hf.labels.reading.Column`].
-        arrow_type (`pa.DataType`): Type of the column.
-        boundaries (`Sequence[int]`): Rows at which a new chunk begins.
     """
     if offsets is None:
         edges = sorted({0, len(values), *boundaries})
@@ -244,12 +234,7 @@ def to_arrow(
     for start, stop in pairwise(sorted({0, len(offsets) - 1, *boundaries, *full.tolist()})):
         own = offsets[start : stop + 1]
         flat = pa.array(values[own[0] : own[-1]], type=arrow_type.value_type)
-        if pa.types.is_fixed_size_list(arrow_type):
-            arrays.append(pa.FixedSizeListArray.from_arrays(flat, type=arrow_type))
-            continue
-        large = pa.types.is_large_list(arrow_type)
-        own = pa.array((own - own[0]).astype(np.int64 if large else np.int32))
-        arrays.append((pa.LargeListArray if large else pa.ListArray).from_arrays(own, flat, type=arrow_type))
+        arrays.append(pa.LargeListArray.from_arrays(pa.array(own - own[0]), flat).cast(arrow_type))
     return pa.chunked_array(arrays, type=arrow_type)
 
 

@@ -45,8 +45,6 @@ def add_to_stream(
     Return the stream with the columns of a row function.
 
     Args:
-        dataset (`datasets.IterableDataset`): Not changed.
-        function (`RowFunction`): Computes the columns.
         index_column (`str`, *optional*): Column of unique integers that index the rows; positions if not given.
         needs_index (`bool`): Whether the function uses the rows' index.
         read_ahead (`int`): Rows read at once if the source gives Python objects.
@@ -83,11 +81,7 @@ class StreamRows(_BaseExamplesIterable):
     """
     The examples of a source with the columns of a row function (see the module).
 
-    Args:
-        ex_iterable (`_BaseExamplesIterable`): The source. (`datasets` looks for this name.)
-        function (`RowFunction`), index_column, read_ahead: As in [`add_to_stream`].
-        source_features (`datasets.Features`, *optional*): Features of the stream before the function, if known.
-        in_order (`bool`): Whether rows are known by their position only.
+    `datasets` looks for the name `ex_iterable`. With `in_order`, rows are known by their position only.
     """
 
     def __init__(

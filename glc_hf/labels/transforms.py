@@ -31,11 +31,7 @@ def add_columns(
     """
     Return a `Dataset` or `IterableDataset` with the columns of a row function.
 
-    Args:
-        dataset (`Dataset` or `IterableDataset`): Not changed.
-        function (`RowFunction`): Computes the columns.
-        transform (`str`), arguments (`dict`): As in [`~glc_hf.labels.storage.with_columns`].
-        index_column, needs_index, read_ahead: As in [`~glc_hf.labels.streams.add_to_stream`].
+    Arguments as in [`~glc_hf.labels.storage.with_columns`] and [`~glc_hf.labels.streams.add_to_stream`].
     """
     if index_column is not None and dataset.column_names is not None:
         require_column(list(dataset.column_names), index_column, "index_column")
