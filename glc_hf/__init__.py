@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from glc_hf.version import __version__
 
+__version__ = "0.1.0"
 
 _HOME_OF = {
     "CorruptionMatrix": "glc_hf.matrix",

@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from glc_hf.version import __version__
+from glc_hf import __version__
 
 
 if TYPE_CHECKING:

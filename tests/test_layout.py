@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "glc_hf"
 # A folder (or a module at the top) may import those before it, not those after it.
 ORDER = (
-    "version", "_compat", "registry", "randomness", "matrix", "labels", "trusted", "hold_out", "noise", "correction",
+    "_compat", "registry", "randomness", "matrix", "labels", "trusted", "hold_out", "noise", "correction",
     "methods", "hub", "audit", "training", "backbones", "experiments", "cli",
 )  # fmt: skip
 # The names of `glc_hf/__init__.py` are imported lazily, by their modules.
@@ -28,7 +28,7 @@ def _imported_rooms(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] == "glc_hf":
             parts = node.module.split(".")
-            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names} - {"__version__"}
         if isinstance(node, ast.Import):
             rooms |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("glc_hf.")}
     return rooms

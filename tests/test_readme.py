@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The README is true: its example runs, its commands parse, its tables are the committed results."""
+"""The README and the docs: their examples run, their commands parse, their tables equal the committed results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from tests.training.tiny import VOCABULARY, bert
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/results.md")}
+PAGES = {
+    name: (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/guide.md", "docs/results.md", "docs/benchmarks.md", "docs/extending.md")
+}
+RENDERED = ("README.md", "docs/results.md", "docs/benchmarks.md")
+WITH_SWEEPS = ("docs/guide.md", "docs/results.md")
+WITH_PICTURES = ("README.md", "docs/results.md")
 HUB_MODEL = "distilbert-base-uncased"
 
 
@@ -28,10 +34,10 @@ def _blocks(language: str, page: str = "README.md") -> list[str]:
 
 
 def _commands(page: str) -> list[list[str]]:
-    """The words of every `glc-hf` command shown."""
+    """The arguments of every `glc-hf` command on a page."""
     lines = [line for block in _blocks("bash", page) for line in block.replace("\\\n", " ").splitlines()]
-    found = [shlex.split(line, comments=True) for line in lines]
-    return [words[1:] for words in found if words[:1] == ["glc-hf"]]
+    commands = [shlex.split(line, comments=True) for line in lines]
+    return [command[1:] for command in commands if command[:1] == ["glc-hf"]]
 
 
 @pytest.fixture
@@ -52,7 +58,7 @@ def small_model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_example_runs_as_written_but_for_the_model_s_name(tmp_path: Path, small_model: Path) -> None:
+def test_the_example_runs_with_another_model_name(tmp_path: Path, small_model: Path) -> None:
     example = _blocks("python")[0]
     assert len(example.strip().splitlines()) <= 17
     rng = np.random.default_rng(0)
@@ -72,32 +78,32 @@ def test_the_example_runs_as_written_but_for_the_model_s_name(tmp_path: Path, sm
     AutoModelForSequenceClassification.from_pretrained(tmp_path / "robust-model")
 
 
-def test_every_command_shown_is_one_the_parser_takes() -> None:
+def test_every_training_command_is_accepted_by_the_parser() -> None:
     from glc_hf.cli.parsing import parse
 
-    shown = [words[1:] for words in _commands("README.md") if words[0] == "train"]
-    for words in shown:
-        parse(words)
-    assert len(shown) >= 3
+    commands = [command[1:] for command in _commands("README.md") if command[0] == "train"]
+    for command in commands:
+        parse(command)
+    assert len(commands) >= 3
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_sweep_shown_is_one_that_would_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", WITH_SWEEPS)
+def test_every_sweep_command_is_valid(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from glc_hf.cli.commands import sweep
     from glc_hf.experiments.presets.base import Preset
 
     monkeypatch.setattr(Preset, "rows_of", lambda self, data_root, limit: (None, None, None))
-    shown = [words[1:] for words in _commands(page) if words[0] == "sweep"]
-    for words in shown:
-        options = sweep.parser().parse_args(words)
+    commands = [command[1:] for command in _commands(page) if command[0] == "sweep"]
+    for command in commands:
+        options = sweep.parser().parse_args(command)
         options.data_root = None
         curves, _ = sweep.curves(options)
         assert curves
-    assert shown
+    assert commands
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_picture_is_there(page: str) -> None:
+@pytest.mark.parametrize("page", WITH_PICTURES)
+def test_every_picture_exists(page: str) -> None:
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", PAGES[page])
     assert pictures
     for name in pictures:
@@ -106,8 +112,19 @@ def test_every_picture_is_there(page: str) -> None:
         assert path.stat().st_size < 150_000, name
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_tables_are_those_of_the_committed_results(page: str) -> None:
+def test_every_link_between_pages_and_files_exists() -> None:
+    for page, text in PAGES.items():
+        for target in re.findall(r"\]\((?!http)([^)#]+)", text):
+            assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_guide_shows_how_to_compute_the_metrics() -> None:
+    pytest.importorskip("evaluate")
+    exec(_blocks("python", "docs/guide.md")[0], {})
+
+
+@pytest.mark.parametrize("page", RENDERED)
+def test_tables_equal_the_committed_results(page: str) -> None:
     spec = importlib.util.spec_from_file_location("render_readme", ROOT / "benchmarks" / "render_readme.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -21,6 +21,7 @@ from glc_hf.hub.facts import read_facts
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
+from glc_hf.noise.families import WEAK
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.trainer import GLCTrainer
 
@@ -98,7 +99,7 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace) ->
     dataset, of_run = facts.get("dataset") or {}, facts["arguments"]
     if not dataset.get("on_hub") and dataset.get("name") != DIGITS:
         raise ValueError("name the rows to audit: --dataset, with a file, a folder or a Hub id.")
-    if of_run.get("noise") == "weak":
+    if of_run.get("noise") == WEAK:
         raise ValueError(
             "the labels of this run came from a weak classifier and were not saved: name the rows to audit, --dataset."
         )

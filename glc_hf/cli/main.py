@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
-from glc_hf.version import __version__
+from glc_hf import __version__
 
 
 COMMANDS = {  # name: (module, help)

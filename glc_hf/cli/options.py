@@ -17,9 +17,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from glc_hf.noise.families import WEAK, noise_families
+
 
 CONFIG_DEFAULTS = {"output_dir": "glc-hf-output"}  # defaults that differ from those of `GLCConfig`
-NOISE_FAMILIES = ("none", "uniform", "flip", "hierarchical", "weak")
 TASKS = ("auto", "text", "image", "token")
 DEFAULT_TRUSTED_FRACTION = 0.05
 
@@ -100,9 +101,10 @@ class NoiseArguments:
 
     def __post_init__(self) -> None:
         self.noise = self.noise or "none"  # YAML reads a bare `no` or `~` as False or None
-        if self.noise not in NOISE_FAMILIES and not Path(self.noise).expanduser().exists():
+        choices = ("none", *noise_families(), WEAK)
+        if self.noise not in choices and not Path(self.noise).expanduser().exists():
             raise ValueError(
-                f"--noise must be one of {', '.join(NOISE_FAMILIES)}, or the path of a corruption_matrix.json; "
+                f"--noise must be one of {', '.join(choices)}, or the path of a corruption_matrix.json; "
                 f"{self.noise!r} is neither."
             )
         if not 0.0 <= self.noise_strength <= 1.0:
@@ -255,5 +257,5 @@ def method_names() -> list[str]:
 
 
 def _method_sources() -> list[str]:
-    paths = sorted(files("glc_hf.methods").iterdir(), key=lambda path: path.name)
+    paths = sorted(files("glc_hf").joinpath("methods").iterdir(), key=lambda path: path.name)
     return [path.read_text(encoding="utf-8") for path in paths if path.name.endswith(".py")]

@@ -13,6 +13,7 @@ from glc_hf._compat import versions
 from glc_hf.cli.data import count_changed_labels, count_labels
 from glc_hf.cli.terminal import print_table
 from glc_hf.hub.facts import public_name
+from glc_hf.noise.families import WEAK
 
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _simulated_noise(prepared: Prepared, options: TrainOptions) -> dict[str, Any
     noise = options.noise
     if not noise.simulated:
         return None
-    has_strength = noise.noise.isalpha() and noise.noise != "weak"
+    has_strength = noise.noise.isalpha() and noise.noise != WEAK
     return {
         "kind": _without_folder(noise.noise),
         "strength": noise.noise_strength if has_strength else None,

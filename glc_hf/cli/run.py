@@ -19,6 +19,7 @@ from glc_hf.cli.terminal import SaveOnInterrupt, show_progress
 from glc_hf.hub.facts import read_facts, write_facts
 from glc_hf.hub.model_card import write_card
 from glc_hf.methods import get_method
+from glc_hf.noise.families import WEAK
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.trainer import GLCTrainer
 
@@ -55,7 +56,7 @@ def set_up(options: TrainOptions) -> Prepared:
     set_seed(config.seed)
     prepared = prepare(rows, options)
     prepared.known_matrix = matrix
-    if noise.noise == "weak":
+    if noise.noise == WEAK:
         from glc_hf.training.weak_training import label_by_weak_classifier
 
         prepared.train, prepared.label_accuracy = label_by_weak_classifier(

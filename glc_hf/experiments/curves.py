@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from glc_hf.experiments.results import RUN_FIELDS, numbered_results
+from glc_hf.noise.families import WEAK, noise_families
 
 
-WEAK = "weak"
-_NOISES = ("uniform", "flip", "hierarchical", WEAK)
+_NOISES = (*noise_families(), WEAK)
 # The columns of the paper's tables, and the strengths of its curves.
 PAPER_METHODS = (
     "trusted_only", "no_correction", "forward", "forward_gold", "distillation", "confusion_matrix", "glc",

@@ -11,12 +11,12 @@ from functools import cache, lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from glc_hf.experiments.curves import WEAK
 from glc_hf.experiments.presets import get_preset, preset_class
 from glc_hf.experiments.results import RESULTS_VERSION
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.noise.corrupt import corrupt_labels
+from glc_hf.noise.families import WEAK, noise_matrix
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.stages import FinishedStage
@@ -182,29 +182,14 @@ class NoisyRows(NamedTuple):
     matrix: CorruptionMatrix | None
 
 
-def noise_matrix(noise: str, strength: float, seed: int, data: PreparedData) -> CorruptionMatrix:
-    """Return the matrix of a noise. Which class flips into which depends on the seed alone, not on the strength."""
-    number = len(data.label_names)
-    if noise == "uniform":
-        matrix = CorruptionMatrix.uniform(number, strength)
-    elif noise == "flip":
-        matrix = CorruptionMatrix.flip(number, strength, seed=seed)
-    elif noise == "hierarchical":
-        if data.groups is None:
-            raise ValueError("hierarchical noise needs groups of classes, and this dataset has none: uniform, flip.")
-        matrix = CorruptionMatrix.hierarchical(data.groups, strength)
-    else:
-        raise ValueError(f"there is no noise {noise!r}; it is one of uniform, flip, hierarchical, {WEAK}.")
-    return matrix.with_names(data.label_names)
-
-
 def noisy_rows(
     preset: Preset, data: PreparedData, noise: str, trusted: float, strength: float | None, seed: int
 ) -> NoisyRows:
     """Flag a fraction of the training rows as trusted, and corrupt the labels of the others."""
     flagged = mark_trusted(data.train, fraction=trusted, seed=seed)
     if noise != WEAK:
-        matrix = noise_matrix(noise, strength, seed, data)
+        names = data.label_names
+        matrix = noise_matrix(noise, len(names), strength, seed=seed, groups=data.groups, label_names=names)
         return NoisyRows(corrupt_labels(flagged, matrix, seed=seed, label_column=preset.prepared_label_column), matrix)
     with tempfile.TemporaryDirectory() as folder:
         noisy, _ = label_by_weak_classifier(

@@ -15,6 +15,7 @@ from transformers import Trainer, TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
+from glc_hf import __version__
 from glc_hf._compat import check_trainer, undo_preparation
 from glc_hf.audit.findings import add_audit_columns, check_audit_columns
 from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
@@ -47,7 +48,6 @@ from glc_hf.training.resume import (
 from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar
 from glc_hf.training.training_data import LabeledRows, training_data
-from glc_hf.version import __version__
 
 
 logger = logging.get_logger(__name__)

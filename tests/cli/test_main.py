@@ -11,10 +11,9 @@ import time
 
 import pytest
 
-from glc_hf import _compat
+from glc_hf import __version__, _compat
 from glc_hf.cli import main, train
 from glc_hf.cli.commands import env
-from glc_hf.version import __version__
 
 
 HEAVY = (

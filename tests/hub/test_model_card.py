@@ -14,11 +14,10 @@ from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 from transformers.pipelines import SUPPORTED_TASKS
 
-from glc_hf import CorruptionMatrix, GLCTrainer
+from glc_hf import CorruptionMatrix, GLCTrainer, __version__
 from glc_hf.cli.main import main
 from glc_hf.hub.facts import base_model_of, public_name, read_facts
 from glc_hf.hub.model_card import make_card, write_card
-from glc_hf.version import __version__
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 
 

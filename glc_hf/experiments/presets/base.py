@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets, load_dataset
 
+from glc_hf.noise.families import WEAK
+
 
 @dataclass(frozen=True)
 class PreparedData:
@@ -142,7 +144,7 @@ class Preset:
 
     def trusted_with(self, noise: str) -> tuple[float, ...]:
         """Return the fractions of the tables for a noise."""
-        return self.weak_trusted if noise == "weak" and self.weak_trusted is not None else self.trusted
+        return self.weak_trusted if noise == WEAK and self.weak_trusted is not None else self.trusted
 
     def optimizer(self) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
         """Return the optimizer and its keyword arguments: as in the paper, Adam with the L2 penalty inside the
