@@ -1,14 +1,14 @@
-# make demo   trains on noisy digits and prints accuracy before and after correction
-# make test   lint and the whole suite
-# make bench  what it costs, as ratios, and the README's tables anew
-# make long   the long forms: crashes by the dozen, ten million streamed rows, 21,841 classes
+# make demo   train on noisy digits and print the accuracy before and after correction
+# make test   run the linter and the tests
+# make bench  measure the costs and update the tables in the docs
+# make long   run the long tests: dozens of crashes, ten million streamed rows, 21,841 classes
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Two test processes share two cores best with one thread each.
+# Two test processes with one thread each use two cores best.
 TEST_PROCESSES ?= 2
 
-# The benchmarks of the README's table of costs; each writes its file in benchmarks/results/.
+# The benchmarks in the cost table of docs/benchmarks.md; each writes a file in benchmarks/results/.
 BENCHMARKS ?= corrected_loss training_step estimation import_time robust_run
 
 .PHONY: demo test bench long lint format clean

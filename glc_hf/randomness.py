@@ -10,11 +10,20 @@ The arithmetic uses only 64-bit integers, so the draws are also the same on ever
 from __future__ import annotations
 
 import hashlib
+import operator
 
 import numpy as np
 
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+def check_seed(seed: int) -> int:
+    """Return the seed, or raise if it is not an integer: a float would be truncated silently."""
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise TypeError(f"seed must be an integer, got {seed!r}.") from None
 
 
 def random_uint64(purpose: str, seed: int, index: np.ndarray, position: np.ndarray | None = None) -> np.ndarray:

@@ -67,7 +67,9 @@ class Registry(Generic[T]):
             cls = named_class(name, self.kind)
             if not issubclass(cls, base):
                 raise ValueError(f"{self.kind} {name!r} is not a subclass of {base.__module__}.{base.__qualname__}.")
-            return self.register(name)(cls)
+            if "name" not in vars(cls):
+                cls.name = name
+            return cls
         if name not in self._classes:
             raise ValueError(
                 f"unknown {self.kind} {name!r}; choose one of {', '.join(self.names())}, or module:Class for your own."

@@ -13,7 +13,7 @@ from transformers import EarlyStoppingCallback, TrainerCallback
 from glc_hf import GLCTrainer, mark_trusted
 from glc_hf.hold_out import held_out_trusted_rows
 from glc_hf.training.inference import TrainedStages
-from glc_hf.training.item_trainer import CorrectedTrainer
+from glc_hf.training.stage_trainer import StageTrainer
 from tests.training.tiny import (
     bert,
     config,
@@ -21,6 +21,7 @@ from tests.training.tiny import (
     same_weights,
     text_rows,
     token_bert,
+    token_collator,
     token_rows,
     weights,
 )
@@ -51,7 +52,7 @@ def test_a_share_of_each_class_is_held_out_and_depends_only_on_the_seed(tmp_path
 def test_no_stage_and_no_estimate_uses_a_held_out_row(tmp_path, monkeypatch, share):
     data = noisy_text_rows()
     seen = {"trained": set(), "estimated": set()}
-    masked, infer = CorrectedTrainer._with_masked_labels, TrainedStages.infer
+    masked, infer = StageTrainer._with_ignored_labels, TrainedStages.infer
 
     def spy_on_training(self, batch):
         seen["trained"].update(batch["__row__"].tolist())
@@ -62,7 +63,7 @@ def test_no_stage_and_no_estimate_uses_a_held_out_row(tmp_path, monkeypatch, sha
             seen["estimated"].update(batch.items.tolist())
             yield batch
 
-    monkeypatch.setattr(CorrectedTrainer, "_with_masked_labels", spy_on_training)
+    monkeypatch.setattr(StageTrainer, "_with_ignored_labels", spy_on_training)
     monkeypatch.setattr(TrainedStages, "infer", spy_on_estimation)
     settings = config(tmp_path, max_steps=-1, num_train_epochs=1, trusted_eval_fraction=0.25, trusted_share=share)
     trainer = GLCTrainer(bert(), settings, train_dataset=data)
@@ -115,7 +116,7 @@ def test_impossible_hold_outs_raise_an_error(tmp_path):
     data, few = noisy_text_rows(), config(tmp_path, trusted_eval_fraction=0.2)
     with pytest.raises(ValueError, match="called 'trusted'"):
         GLCTrainer(bert(), few, train_dataset=data, eval_dataset={"trusted": data})
-    with pytest.raises(ValueError, match=r"trusted_eval_fraction must lie in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"trusted_eval_fraction must be in \[0, 1\)"):
         config(tmp_path, trusted_eval_fraction=1.0)
 
 
@@ -127,7 +128,7 @@ def test_rows_with_trusted_tokens_are_held_out_and_judged_by_those_tokens(tmp_pa
     some = [row for row, row_flags in enumerate(flags) if any(row_flags)]
     assert len(rows) == round(0.25 * len(some))
     assert set(rows) <= set(some)
-    trainer = GLCTrainer(token_bert(), settings, train_dataset=data)
+    trainer = GLCTrainer(token_bert(), settings, token_collator(), train_dataset=data)
     assert np.array_equal(_held_out(trainer), rows)
     assert trainer.eval_dataset["input_ids"][:] == data.select(rows)["input_ids"][:]
     for row, labels in zip(rows, trainer.eval_dataset["labels"], strict=True):
@@ -196,14 +197,13 @@ def _decided(folder, callbacks=(), **settings):
 
 @pytest.mark.parametrize("limit", [None, 1])
 def test_the_best_step_is_loaded_and_early_stopping_works_in_both_stages(tmp_path, monkeypatch, limit):
-    from glc_hf.training.stages import StageTrainer
-
     seen, first = Weights(), {}
     finish = StageTrainer._finalize_training
 
     def finalize(self, *args, **kwargs):
         output = finish(self, *args, **kwargs)
-        first.update(step=self.state.global_step, best=self.state.best_global_step, weights=weights(self.model))
+        if self.first_stage is not None:
+            first.update(step=self.state.global_step, best=self.state.best_global_step, weights=weights(self.model))
         return output
 
     monkeypatch.setattr(StageTrainer, "_finalize_training", finalize)

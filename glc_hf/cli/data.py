@@ -223,7 +223,7 @@ def _simulate(rows: Rows, options: TrainOptions) -> Rows:
         "index_column": options.data.index_column,
     }
     if rows.evaluation is None:
-        _hold_out(rows, options, "rows, before noise")
+        _hold_out(rows, options, "clean rows")
     if names["trusted_column"] not in rows.train.column_names:
         fraction, count = noise.trusted_fraction, noise.trusted_count
         if fraction is None and count is None:

@@ -17,8 +17,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from glc_hf.noise.families import WEAK, noise_families
-
 
 CONFIG_DEFAULTS = {"output_dir": "glc-hf-output"}  # defaults that differ from those of `GLCConfig`
 TASKS = ("auto", "text", "image", "token")
@@ -101,6 +99,8 @@ class NoiseArguments:
 
     def __post_init__(self) -> None:
         self.noise = self.noise or "none"  # YAML reads a bare `no` or `~` as False or None
+        from glc_hf.noise.families import WEAK, noise_families  # needs numpy, which the help does not
+
         choices = ("none", *noise_families(), WEAK)
         if self.noise not in choices and not Path(self.noise).expanduser().exists():
             raise ValueError(
@@ -230,7 +230,7 @@ def _add_group(parser: argparse.ArgumentParser, title: str, options: list[Option
 
 def config_options() -> list[Option]:
     """Return the options that `GLCConfig` adds to `TrainingArguments`: its fields, then those of single methods."""
-    config = files("glc_hf.training").joinpath("config.py").read_text(encoding="utf-8")
+    config = files("glc_hf").joinpath("training", "config.py").read_text(encoding="utf-8")
     options = {option.name: option for option in _fields_in(config, "GLCConfig")}
     for source in _method_sources():
         for option in _fields_in(source, r"\w+Options"):

@@ -9,12 +9,11 @@ never overflows.
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glc_hf.randomness import uniform_bits
+from glc_hf.randomness import check_seed, uniform_bits
 
 
 if TYPE_CHECKING:
@@ -74,14 +73,6 @@ class Noise:
             name (`Callable`): Returns the n-th label's name for messages.
         """
         raise NotImplementedError
-
-
-def check_seed(seed: int) -> int:
-    """Return the seed, or raise if it is not an integer: a float would be truncated silently."""
-    try:
-        return operator.index(seed)
-    except TypeError:
-        raise TypeError(f"seed must be an integer, got {seed!r}.") from None
 
 
 def thresholds(weights: np.ndarray) -> np.ndarray:

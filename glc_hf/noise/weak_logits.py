@@ -14,7 +14,8 @@ import numpy as np
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS
 from glc_hf.labels.row_batch import RowBatch
 from glc_hf.labels.row_index import CHUNK_SIZE, Chunk
-from glc_hf.noise.sampling import Noise, check_seed, sample_from_logits
+from glc_hf.noise.sampling import Noise, sample_from_logits
+from glc_hf.randomness import check_seed
 
 
 if TYPE_CHECKING:

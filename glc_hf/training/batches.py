@@ -153,7 +153,7 @@ class FlagCollator:
                 f"the collator returned {len(labels)} rows of labels for {len(flags)} rows: one per row is needed "
                 "(collators that pack several texts into one row are not supported)."
             )
-        if not isinstance(flags, np.ndarray):
+        if not isinstance(flags, np.ndarray) or flags.dtype != bool:
             flags = [flags_of_row(flag, self.trusted_column) for flag in flags]
         if np.ndim(flags[0]) == 0:
             per_row = torch.as_tensor(np.asarray(flags, dtype=bool))

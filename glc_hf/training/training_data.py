@@ -16,7 +16,15 @@ import torch
 from transformers.utils import logging
 
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, find_label_column, with_usual_label_column
-from glc_hf.labels.reading import IGNORED_LABEL, Column, flags_of_row, read_flags, read_integers, read_labels
+from glc_hf.labels.reading import (
+    IGNORED_LABEL,
+    Column,
+    check_same_lengths,
+    flags_of_row,
+    read_flags,
+    read_integers,
+    read_labels,
+)
 from glc_hf.labels.storage import stored_rows
 from glc_hf.methods.base import Items, Method, Part, Stage
 from glc_hf.randomness import random_uint64
@@ -215,7 +223,11 @@ class StreamData(TrainingData):
                 "be in the stream. `mark_trusted` adds it, and `GLCConfig(trusted_column=…)` names another column."
             )
         # If the columns are not known, as after `map`, the label may have any usual name.
-        self.label_column = find_label_column(dataset, args.label_column) if columns is not None else args.label_column
+        self.label_column = (
+            find_label_column(dataset, args.label_column, args.trusted_column)
+            if columns is not None
+            else args.label_column
+        )
 
     def check(self, method: Method) -> None:
         if method.needs_item_numbers:
@@ -313,17 +325,13 @@ class LabeledRows:
     ) -> None:
         self.dataset = dataset
         self.num_rows = len(dataset)
-        self.label_column = find_label_column(dataset, label_column)
+        self.label_column = find_label_column(dataset, label_column, trusted_column)
         self.labels = read_labels(dataset, self.label_column, num_labels)
         if not needs_flags and trusted_column not in dataset.column_names:
             self.flags = Column(np.zeros(self.num_rows, dtype=bool), None)
         else:
             self.flags = read_flags(dataset, trusted_column, method=method)
-        if self.flags.offsets is not None and not _same_lengths(self.flags, self.labels):
-            raise ValueError(
-                f"the flags in {trusted_column!r} are lists, but their lengths differ from those of the labels in "
-                f"{self.label_column!r}: one flag per label is needed (False for special tokens, labeled -100)."
-            )
+        check_same_lengths(self.labels, self.flags)
         offsets = self.labels.offsets
         lengths = np.diff(offsets) if offsets is not None else np.ones(self.num_rows, dtype=np.int64)
         self._row_of_item = np.repeat(np.arange(self.num_rows), lengths)
@@ -428,9 +436,3 @@ class LabeledRows:
             digest.update(b"rows" if column.offsets is None else np.ascontiguousarray(column.offsets).tobytes())
         digest.update(self.held_out.tobytes())
         return digest.hexdigest()
-
-
-def _same_lengths(first: Column, second: Column) -> bool:
-    if first.offsets is None or second.offsets is None:
-        return first.offsets is None and second.offsets is None and len(first.values) == len(second.values)
-    return np.array_equal(np.diff(first.offsets), np.diff(second.offsets))

@@ -59,7 +59,7 @@ class AOptions:
     for name, text in sources.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.setattr(options, "files", lambda package: tmp_path / package.rpartition(".")[2])
+    monkeypatch.setattr(options, "files", lambda package: tmp_path)
     assert config_options() == [
         ("method", "glc", "Name of the method.", ["b"]),
         ("share", 0.5, "A share.", None),

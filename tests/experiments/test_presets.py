@@ -53,7 +53,7 @@ def test_presets_are_found_by_name() -> None:
 
 
 def test_unknown_name_lists_the_presets() -> None:
-    with pytest.raises(ValueError, match="unknown preset 'minst'; it is one of cifar10, .*mnist, "):
+    with pytest.raises(ValueError, match="unknown preset 'minst'; choose one of cifar10, .*mnist, "):
         get_preset("minst")
 
 

@@ -115,5 +115,5 @@ def test_a_collator_that_makes_one_row_of_several_is_named(tmp_path):
         data_collator=DataCollatorWithFlattening(),
         corruption_matrix=CorruptionMatrix.flip(3, 0.4),
     )
-    with pytest.raises(ValueError, match="the collator made 1 rows of labels of 16 rows"):
+    with pytest.raises(ValueError, match="the collator returned 1 rows of labels for 16 rows"):
         trainer.train()

@@ -6,22 +6,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models
-from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerFast
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.methods import available_methods
 from glc_hf.training.batches import ROW_KEY, FlaggedRows
 from glc_hf.training.weak_training import label_by_weak_classifier
-from tests.training.tiny import config, same_weights, token_bert, token_rows, weights
+from tests.training.tiny import config, same_weights, token_bert, token_collator, token_rows, weights
 
 
 NOISE = CorruptionMatrix.flip(3, 0.6)
-
-
-def _collator() -> DataCollatorForTokenClassification:
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"x": 0}, "x")), pad_token="x")
-    return DataCollatorForTokenClassification(tokenizer)
 
 
 @pytest.mark.parametrize("level", ["row", "token"])
@@ -34,7 +27,7 @@ def test_every_method_trains_on_token_labels(tmp_path, method, level):
         config(tmp_path, method=method, max_steps=2, trusted_min_updates=2),
         train_dataset=data,
         eval_dataset=token_rows(20, seed=1),
-        data_collator=_collator(),
+        data_collator=token_collator(),
         corruption_matrix=NOISE if method == "true_matrix" else None,
     )
     before = weights(trainer.model)
@@ -48,7 +41,7 @@ def test_soft_targets_belong_to_their_tokens(tmp_path):
     data = mark_trusted(token_rows(), fraction=0.3, level="token", label_column="labels")
     data = corrupt_labels(data, NOISE, label_column="labels")
     settings = config(tmp_path, method="distillation", distillation_lambda="0", max_steps=2, trusted_min_updates=2)
-    trainer = GLCTrainer(token_bert(), settings, train_dataset=data, data_collator=_collator())
+    trainer = GLCTrainer(token_bert(), settings, train_dataset=data, data_collator=token_collator())
     trainer.train()
     targets = trainer.method.soft_targets
     counted = [[label != -100 for label in row] for row in data["labels"]]
@@ -71,7 +64,7 @@ def test_soft_targets_belong_to_their_tokens(tmp_path):
 def test_weak_classifier_labels_tokens(tmp_path):
     data = mark_trusted(token_rows(), fraction=0.2, level="token", label_column="labels")
     noisy, accuracy = label_by_weak_classifier(
-        data, token_bert(), config(tmp_path, max_steps=-1), 1, label_column="labels", data_collator=_collator()
+        data, token_bert(), config(tmp_path, max_steps=-1), 1, label_column="labels", data_collator=token_collator()
     )
     pairs = [
         (given, true)

@@ -66,7 +66,7 @@ def test_only_untrusted_rows_raises(tmp_path):
 def test_label_outside_the_classes_of_the_model_raises(tmp_path):
     data = text_rows(num_labels=3).cast_column("label", Value("int64"))
     first = data["label"][:].index(2)
-    message = rf"label 2 .*row {first}\b.*0…1.*num_labels=3. Otherwise drop such rows"
+    message = rf"label 2 .*row {first}\b.*0…1.*num_labels=3 in the model. Otherwise drop such rows"
     assert_raises(tmp_path, message, data=data, model=bert(num_labels=2))
 
 

@@ -48,5 +48,8 @@ def test_batch_of_one_row_that_does_not_fit_raises(tmp_path):
 
 def test_other_errors_are_raised_unchanged(tmp_path):
     trainer = GLCTrainer(LimitedMemory(8), config(tmp_path), train_dataset=noisy_text_rows(20))
+    calls = []
+    trainer.model.register_forward_pre_hook(lambda module, args: calls.append(args))
     with pytest.raises(TypeError):
         LargestBatch(trainer)({"pixel_values": torch.zeros(4, 3)})
+    assert len(calls) == 1  # not tried again with a smaller batch

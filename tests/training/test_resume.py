@@ -72,6 +72,33 @@ def test_resumed_run_ends_with_the_same_weights(tmp_path, uninterrupted, stage, 
     assert {"stage1_train_loss", "train_loss"} <= names
 
 
+class Steps(TrainerCallback):
+    """Records the steps of each stage."""
+
+    steps: list[tuple[str, int]]
+
+    def __init__(self) -> None:
+        self.steps = []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.steps.append(("stage 1" if args.output_dir.endswith("stage1") else "stage 2", state.global_step))
+
+
+@pytest.mark.parametrize(
+    ("stage", "step", "expected"),
+    [
+        (1, 5, [("stage 1", step) for step in (5, 6)] + [("stage 2", step) for step in range(1, 7)]),
+        (2, 3, [("stage 2", step) for step in range(3, 7)]),
+    ],
+)
+def test_resumed_run_repeats_only_the_steps_after_the_checkpoint(tmp_path, stage, step, expected):
+    with pytest.raises(Crash):
+        _trainer(tmp_path, [CrashAt(stage, step)]).train()
+    callback = Steps()
+    _trainer(tmp_path, [callback]).train(resume_from_checkpoint=True)
+    assert callback.steps == expected
+
+
 def test_resume_path_can_be_of_either_stage(tmp_path, uninterrupted):
     _trainer(tmp_path).train()
     for checkpoint in ("stage1/checkpoint-4", "checkpoint-2"):

@@ -33,6 +33,7 @@ def test_stream_is_filtered_by_its_flags_in_both_stages(tmp_path, monkeypatch):
     )
     output = trainer.train()
     assert output.global_step == 8
+    assert len(flags["stage 1"]) == 8 * 16
     assert not any(flags["stage 1"])
     assert flags["stage 2"][: len(data)] == data["trusted"][: 8 * 16]
     assert trainer.corruption_matrix.num_labels == 3

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from glc_hf import GLCTrainer
 from glc_hf.training.weak_training import label_by_weak_classifier
@@ -33,5 +34,11 @@ def test_weak_classifier_labels_untrusted_rows_and_reports_its_accuracy(tmp_path
 
 def test_held_out_rows_get_weak_labels_too(tmp_path):
     settings = config(tmp_path, trusted_eval_fraction=0.2, logging_steps=1000)
-    noisy, _ = label_by_weak_classifier(text_rows(), bert(), settings, 1)
-    assert len(noisy) == 240
+    clean = text_rows()
+    noisy, accuracy = label_by_weak_classifier(clean, bert(), settings, 1)
+    changed = np.array(noisy["label"][:]) != np.array(clean["label"][:])
+    untrusted = ~np.array(clean["trusted"][:])
+    assert noisy["clean_label"][:] == clean["label"][:]
+    assert accuracy == pytest.approx(1 - changed[untrusted].mean())
+    # No row is left out: the noise reaches every part of the dataset.
+    assert all(part.any() for part in np.array_split(changed[untrusted], 6))

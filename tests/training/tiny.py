@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, Features, Sequence, Value
+from tokenizers import Tokenizer, models
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertForTokenClassification,
+    DataCollatorForTokenClassification,
+    PreTrainedTokenizerFast,
     set_seed,
 )
 
@@ -81,6 +84,12 @@ def token_rows(rows: int = 60, num_labels: int = 3, seed: int = 0) -> Dataset:
     ids = [rng.integers(1, VOCABULARY, size=rng.integers(4, 9)).tolist() for _ in range(rows)]
     labels = [[-100, *[token % num_labels for token in row[1:-1]], -100] for row in ids]
     return Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids], "labels": labels})
+
+
+def token_collator() -> DataCollatorForTokenClassification:
+    """A collator that pads rows of tokens and their labels."""
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"x": 0}, "x")), pad_token="x")
+    return DataCollatorForTokenClassification(tokenizer)
 
 
 def pixels(rows: int = 48, size: int = 16, channels: int = 3) -> Dataset:
