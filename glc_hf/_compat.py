@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import copy
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from glc_hf import __version__
 
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
-    from datasets import Dataset
+    from accelerate import Accelerator
+    from datasets import Dataset, DatasetInfo, IterableDataset
+    from datasets.table import Table
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "timm", "peft", "huggingface_hub", "numpy")
 # Private methods of `transformers.Trainer` that `training/` and `hub/` override. Python would not notice if a release
@@ -53,9 +58,71 @@ def check_trainer(trainer_class: type) -> None:
         )
 
 
+# ---------------------------------------------------------------------- datasets
 def fingerprint_of(dataset: Dataset) -> str:
     """The fingerprint on which the caches of `datasets` depend."""
     return dataset._fingerprint
+
+
+def indices_table(dataset: Dataset) -> Table | None:
+    """The table of row numbers of a dataset that was shuffled or selected from; `None` otherwise."""
+    return dataset._indices
+
+
+def table_blocks(table: Table) -> list[tuple[int, int]] | None:
+    """First row and number of rows of each block of a concatenated table; `None` for other tables."""
+    from datasets.table import ConcatenationTable
+
+    return table._slices if isinstance(table, ConcatenationTable) else None
+
+
+def copy_format(source: Dataset, target: Dataset, columns: list[str] | None) -> Dataset:
+    """Give a dataset the format of another, with these columns formatted. `Dataset.with_format` can't set a transform
+    with its columns in one step."""
+    target._format_type = source._format_type
+    target._format_kwargs = copy.copy(source._format_kwargs)
+    target._format_columns = columns
+    target._output_all_columns = source._output_all_columns
+    return target
+
+
+def examples_iterable() -> type:
+    """The base class of what an `IterableDataset` iterates over."""
+    from datasets.iterable_dataset import _BaseExamplesIterable
+
+    return _BaseExamplesIterable
+
+
+def stream_source(stream: IterableDataset) -> Any:
+    """The examples iterable of a stream."""
+    return stream._ex_iterable
+
+
+def with_stream_source(stream: IterableDataset, source: Any, info: DatasetInfo) -> IterableDataset:
+    """The same stream over another examples iterable."""
+    from datasets import IterableDataset
+
+    return IterableDataset(
+        ex_iterable=source,
+        info=info,
+        split=stream._split,
+        formatting=stream._formatting,
+        distributed=stream._distributed,
+        token_per_repo_id=stream._token_per_repo_id,
+    )
+
+
+# ---------------------------------------------------------------------- torch and accelerate
+def functorch_check() -> Callable[[], bool]:
+    """A function that tells whether a transform of `torch.func` is active."""
+    import torch
+
+    return torch._C._are_functorch_transforms_active
+
+
+def has_prepared_models(accelerator: Accelerator) -> bool:
+    """Whether an accelerator holds models that it has prepared."""
+    return bool(accelerator._models)
 
 
 def undo_preparation(model: torch.nn.Module) -> None:

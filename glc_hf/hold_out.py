@@ -84,7 +84,7 @@ def trusted_part(
     labels = read_labels(part, name, None)
     check_same_lengths(labels, flags)
     values = np.where(flags.values, labels.values, IGNORED_LABEL)
-    column = stored_column(part, values, labels.offsets, part._data.column(name).type)
+    column = stored_column(part, values, labels.offsets, part.data.column(name).type)
     return with_columns(part, {name: column}, part.features, {}, "glc_hf.hold_out", {"column": name})
 
 

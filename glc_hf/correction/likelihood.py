@@ -24,9 +24,11 @@ import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from glc_hf._compat import functorch_check
 from glc_hf.matrix import CorruptionMatrix
 
 
+_transforms_active = functorch_check()
 # The loss of a label that no class can produce: -log of the smallest normal float32, 87.34. It is finite, and high
 # enough to be noticed in a training log.
 IMPOSSIBLE_LABEL_LOSS = -math.log(torch.finfo(torch.float32).tiny)
@@ -207,7 +209,7 @@ def _weights(labels: Tensor, trusted: Tensor | None, rows: Tensor) -> Tensor:
     if trusted is None:
         return weights
     flags = trusted.to(weights.dtype).unsqueeze(-1)
-    if torch._C._are_functorch_transforms_active():  # under vmap possibly only `trusted` is batched
+    if _transforms_active():  # under vmap possibly only `trusted` is batched
         weights = weights * (1 - flags)
     else:  # in place: allocating another N×K takes longer than the product
         weights.mul_(1 - flags)

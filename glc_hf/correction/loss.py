@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from glc_hf._compat import functorch_check
 from glc_hf.correction.likelihood import (
     TransposedMatrix,
     differentiable_item_gradients,
@@ -18,6 +19,9 @@ from glc_hf.correction.likelihood import (
     transposed,
 )
 from glc_hf.matrix import CorruptionMatrix
+
+
+_transforms_active = functorch_check()
 
 
 def corrected_cross_entropy(
@@ -76,7 +80,7 @@ def corrected_cross_entropy(
     all_labels = labels if labels.dim() == 1 and labels.dtype == torch.int64 else labels.reshape(-1).long()
     flat_trusted = _flat_trusted(trusted, labels) if trusted is not None else None
 
-    if torch._C._are_functorch_transforms_active() or forward_ad.unpack_dual(logits).tangent is not None:
+    if _transforms_active() or forward_ad.unpack_dual(logits).tangent is not None:
         ignored = all_labels == ignore_index  # no value may be read here: under vmap that is impossible
         losses = differentiable_item_losses(
             _as_rows(logits, dtype), all_labels.masked_fill(ignored, 0), flat_trusted, prepared

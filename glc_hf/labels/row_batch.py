@@ -81,9 +81,9 @@ class DatasetBatch(RowBatch):
 
     def examples(self, rows: slice, names: list[str]) -> list[dict[str, Any]]:
         if self._view is None:
-            custom = self.dataset._format_type == "custom"
+            custom = self.dataset.format["type"] == "custom"
             self._view = self.dataset if custom else self.dataset.select_columns(names)
-            if self._view._format_type in ("arrow", "pandas", "polars"):
+            if self._view.format["type"] in ("arrow", "pandas", "polars"):
                 self._view = self._view.with_format(None)
         columns = self._view[rows]
         return [{name: column[row] for name, column in columns.items()} for row in range(rows.stop - rows.start)]

@@ -8,7 +8,6 @@ columns stay where they are (memory-mapped files included), and the order, the f
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from glc_hf._compat import copy_format, fingerprint_of, indices_table, table_blocks
 
 
 if TYPE_CHECKING:
@@ -32,15 +33,16 @@ _MAX_VALUES = 2**30
 # ---------------------------------------------------------------------- reading
 def stored_rows(dataset: Dataset) -> np.ndarray | None:
     """Return the stored row of each row that the user sees, int64; `None` if they are the same."""
-    if dataset._indices is None:
+    table = indices_table(dataset)
+    if table is None:
         return None
-    rows = dataset._indices.column(0).to_numpy()
+    rows = table.column(0).to_numpy()
     return rows.view(np.int64) if rows.dtype == np.uint64 else rows.astype(np.int64)
 
 
 def column_in_order(dataset: Dataset, name: str) -> pa.ChunkedArray:
     """Return a column in the order that the user sees."""
-    column, rows = dataset._data.column(name), stored_rows(dataset)
+    column, rows = dataset.data.column(name), stored_rows(dataset)
     return column if rows is None else column.take(pa.array(rows))
 
 
@@ -76,7 +78,7 @@ def with_distinct_rows(dataset: Dataset) -> Dataset:
     rows = stored_rows(dataset)
     if rows is None:
         return dataset
-    seen = np.zeros(dataset._data.num_rows, dtype=bool)
+    seen = np.zeros(dataset.data.num_rows, dtype=bool)
     seen[rows] = True
     if np.count_nonzero(seen) == len(rows):
         return dataset
@@ -90,11 +92,8 @@ def with_distinct_rows(dataset: Dataset) -> Dataset:
 
 def _block_boundaries(dataset: Dataset) -> list[int]:
     """Return the stored rows at which a block of the dataset's table begins (usually one block per file)."""
-    from datasets.table import ConcatenationTable
-
-    if not isinstance(dataset._data, ConcatenationTable):
-        return [0]
-    return [offset for offset, _ in dataset._data._slices]
+    blocks = table_blocks(dataset.data)
+    return [0] if blocks is None else [offset for offset, _ in blocks]
 
 
 def with_columns(
@@ -121,7 +120,7 @@ def with_columns(
     from datasets.fingerprint import Hasher, update_fingerprint
     from datasets.table import ConcatenationTable, InMemoryTable
 
-    data = dataset._data
+    data = dataset.data
     parts: list[Table] = []
     kept: list[str] = []
     for name in [*data.column_names, None]:
@@ -145,8 +144,8 @@ def with_columns(
         update_metadata_with_features(table, features),
         info=info,
         split=dataset.split,
-        indices_table=dataset._indices,
-        fingerprint=update_fingerprint(dataset._fingerprint, transform, {**arguments, "digest": digest}),
+        indices_table=indices_table(dataset),
+        fingerprint=update_fingerprint(fingerprint_of(dataset), transform, {**arguments, "digest": digest}),
     )
     return with_format_of(dataset, result)
 
@@ -156,10 +155,11 @@ def _select(data: Table, names: list[str]) -> Table:
     from datasets.table import ConcatenationTable, InMemoryTable
 
     part = data.select(names)
-    if not isinstance(data, ConcatenationTable):
+    slices = table_blocks(data)
+    if slices is None:
         return part
     blocks = []
-    for (offset, length), row in zip(data._slices, part.blocks, strict=True):
+    for (offset, length), row in zip(slices, part.blocks, strict=True):
         # A block without columns loses its number of rows when it is pickled.
         row = [block for block in row if block.num_columns]
         if {name for block in row for name in block.column_names} != set(names):
@@ -170,15 +170,9 @@ def _select(data: Table, names: list[str]) -> Table:
 
 def with_format_of(source: Dataset, dataset: Dataset) -> Dataset:
     """Apply the format of `source` as `datasets` does: columns left out stay out, new ones are included."""
-    columns = source._format_columns
-    if columns is not None:
-        hidden = set(source.column_names) - set(columns)
-        columns = [name for name in dataset.column_names if name not in hidden]
-    dataset._format_type = source._format_type
-    dataset._format_kwargs = copy.copy(source._format_kwargs)
-    dataset._format_columns = columns
-    dataset._output_all_columns = source._output_all_columns
-    return dataset
+    hidden = set(source.column_names) - set(source.format["columns"])
+    columns = [name for name in dataset.column_names if name not in hidden] if hidden else None
+    return copy_format(source, dataset, columns)
 
 
 def _content(array: pa.Array) -> Iterator[np.ndarray]:
@@ -200,7 +194,7 @@ def stored_column(
     Convert a [`~glc_hf.labels.reading.Column`], in the order that the user sees, to a column in the order in which the
     dataset's rows are stored. Stored rows outside the selection become zero or empty lists.
     """
-    rows, num_rows, boundaries = stored_rows(dataset), dataset._data.num_rows, _block_boundaries(dataset)
+    rows, num_rows, boundaries = stored_rows(dataset), dataset.data.num_rows, _block_boundaries(dataset)
     if rows is None:
         return to_arrow(values, offsets, arrow_type, boundaries)
     positions = rows

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from datasets import Features, IterableDataset
-from datasets.iterable_dataset import _BaseExamplesIterable
 
+from glc_hf._compat import examples_iterable, stream_source, with_stream_source
 from glc_hf.labels.reading import parse_index, require_column
 from glc_hf.labels.row_batch import ExamplesBatch, RowBatch, RowFunction, TableBatch
 from glc_hf.labels.row_index import RowIndex
@@ -50,19 +50,13 @@ def add_to_stream(
         read_ahead (`int`): Rows read at once if the source gives Python objects.
     """
     if needs_index and index_column is None:
-        _refuse_shuffled(dataset._ex_iterable)
-    info = dataset._info.copy()
+        _refuse_shuffled(stream_source(dataset))
+    info = dataset.info.copy()
     if info.features is not None:
         info.features = function.update_features(info.features)
     in_order = needs_index and index_column is None
-    return IterableDataset(
-        ex_iterable=StreamRows(dataset._ex_iterable, function, dataset.features, index_column, in_order, read_ahead),
-        info=info,
-        split=dataset._split,
-        formatting=dataset._formatting,
-        distributed=dataset._distributed,
-        token_per_repo_id=dataset._token_per_repo_id,
-    )
+    source = StreamRows(stream_source(dataset), function, dataset.features, index_column, in_order, read_ahead)
+    return with_stream_source(dataset, source, info)
 
 
 def _refuse_shuffled(source: Any) -> None:
@@ -77,7 +71,7 @@ def _refuse_shuffled(source: Any) -> None:
         _refuse_shuffled(part)
 
 
-class StreamRows(_BaseExamplesIterable):
+class StreamRows(examples_iterable()):
     """
     The examples of a source with the columns of a row function (see the module).
 
@@ -86,7 +80,7 @@ class StreamRows(_BaseExamplesIterable):
 
     def __init__(
         self,
-        ex_iterable: _BaseExamplesIterable,
+        ex_iterable: Any,
         function: RowFunction,
         source_features: Features | None,
         index_column: str | None,
@@ -180,7 +174,7 @@ class StreamRows(_BaseExamplesIterable):
         return self._state_dict
 
     # ------------------------------------------------------------------ order and shards
-    def _over(self, source: _BaseExamplesIterable) -> StreamRows:
+    def _over(self, source: Any) -> StreamRows:
         return StreamRows(
             source, self.function, self.source_features, self.index_column, self.in_order, self.read_ahead
         )

@@ -43,7 +43,7 @@ def add_columns(
         dataset = with_distinct_rows(dataset)
     columns = function(DatasetBatch(dataset, index))
     for name in set(columns) & set(dataset.column_names):
-        before = dataset._data.column(name)
+        before = dataset.data.column(name)
         if columns[name].type != before.type:  # only empty lists, which have no type
             columns[name] = before
     columns = {name: column for name, column in columns.items() if name not in function.copies}

@@ -16,7 +16,7 @@ from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
 from glc_hf import __version__
-from glc_hf._compat import check_trainer, undo_preparation
+from glc_hf._compat import check_trainer, has_prepared_models, undo_preparation
 from glc_hf.audit.findings import add_audit_columns, check_audit_columns
 from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
@@ -222,7 +222,7 @@ class GLCTrainer(HubMixin, StageTrainer):
             undo_preparation(self.model)
         self.model_wrapped = self.model
         self.optimizer = self.lr_scheduler = None
-        if self.accelerator._models:
+        if has_prepared_models(self.accelerator):
             self.accelerator.free_memory()
         freeze_parameters(self.model, self.args.freeze)
         return self.model_init
