@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from datasets import ClassLabel, Dataset, List, Value
+from datasets import Dataset, List, Value
 
 from glc_hf.audit.findings import COLUMNS, GIVEN, P_WRONG, SUGGESTED, Findings, check_audit_columns
 from glc_hf.audit.page import write_audit
@@ -131,13 +131,10 @@ def _add_columns(raw: Dataset, rows: Rows, audited: Dataset, names: list[str] | 
     """Add the columns of the audit to the rows as loaded; for token labels, one value per word."""
     audited = audited.with_format(None)
     columns = {name: list(audited[name]) for name in COLUMNS}
-    classes: Any = ClassLabel(names=names) if names is not None else Value("int64")
-    features = {GIVEN: classes, SUGGESTED: classes, P_WRONG: Value("float64")}
     if rows.columns.task == "token":
         columns = _per_word(columns, audited[_WORD], rows.train.with_format(None)[rows.columns.label])
-        features = {name: List(feature) for name, feature in features.items()}
     for name in COLUMNS:
-        raw = raw.add_column(name, columns[name], feature=features[name])
+        raw = raw.add_column(name, columns[name], feature=audited.features[name])
     return raw
 
 

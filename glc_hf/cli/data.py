@@ -183,19 +183,21 @@ def _hold_out(rows: Rows, options: TrainOptions, what: str) -> None:
         total = len(trusted_rows(train, flag))
         columns = {"label_column": label, "trusted_column": flag}
         with suppress(TooFewTrustedRows):
-            chosen = held_out_trusted_rows(train, _SHARE_OF_TRUSTED, seed=seed, **columns)
+            # The rows that the Trainer would hold out; it must not hold out more of the rest.
+            share = options.config.trusted_eval_fraction or _SHARE_OF_TRUSTED
+            chosen = held_out_trusted_rows(train, share, seed=seed, **columns)
+            options.config.trusted_eval_fraction = 0.0
     else:
         total = len(train)
         chosen = np.sort(_random_order(total, seed)[: int(_SHARE * total)])
     if len(chosen) == 0:
         logger.warning(
-            f"There is no split to evaluate on, and {total:,} {what} are too few to hold any out: no accuracy is "
-            "reported."
+            f"There is no evaluation split, and {total:,} {what} are too few to hold any out: no accuracy is reported."
         )
         return
     logger.info(
-        f"There is no split to evaluate on: {len(chosen):,} of {total:,} {what} are held out for it (--eval-split "
-        "names a split)."
+        f"There is no evaluation split, so {len(chosen):,} of the {total:,} {what} are held out for evaluation (name "
+        "a split with --eval-split)."
     )
     held_out = trusted_part(train, chosen, label, flag) if what == "trusted rows" else train.select(chosen)
     rows.evaluation = _subset(held_out, options.data.max_eval_samples, seed)

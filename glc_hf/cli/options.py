@@ -105,7 +105,7 @@ class NoiseArguments:
         if self.noise not in choices and not Path(self.noise).expanduser().exists():
             raise ValueError(
                 f"--noise must be one of {', '.join(choices)}, or the path of a corruption_matrix.json; "
-                f"{self.noise!r} is neither."
+                f"got {self.noise!r}."
             )
         if not 0.0 <= self.noise_strength <= 1.0:
             raise ValueError(f"--noise-strength must be between 0 and 1, got {self.noise_strength}.")

@@ -97,6 +97,8 @@ def _read_file(path: Path, parser: TrainParser) -> dict[str, Any]:
             f"{str(path)!r} is not an option and not a configuration file (.yaml, .yml or .json); options begin with "
             "`--`, as in `--dataset NAME`."
         )
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no configuration file {path}.")
     text = path.read_text(encoding="utf-8")
     try:
         if path.suffix == ".json":

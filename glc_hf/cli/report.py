@@ -13,6 +13,7 @@ from glc_hf._compat import versions
 from glc_hf.cli.data import count_changed_labels, count_labels
 from glc_hf.cli.terminal import print_table
 from glc_hf.hub.facts import public_name
+from glc_hf.methods import get_method
 from glc_hf.noise.families import WEAK
 
 
@@ -130,11 +131,15 @@ def print_results(results: dict[str, Any], folder: str) -> None:
         else:
             effect = f"{noise['changed_labels']:,} wrong labels"
         lines["simulated noise"] = f"{noise['kind']}{strength}, {effect}"
-    for when, note in (("before", "stage 1"), ("after", "")):
-        accuracy = results[f"accuracy_{when}_correction"]
+    final = "accuracy after correction" if get_method(results["method"]).uses_matrix else "accuracy"
+    for name, key, note in (
+        ("accuracy before correction", "accuracy_before_correction", "stage 1"),
+        (final, "accuracy_after_correction", ""),
+    ):
+        accuracy = results[key]
         if accuracy is not None:
             notes = ", ".join(filter(None, [note, _uncertainty(accuracy, results)]))
-            lines[f"accuracy {when} correction"] = f"{accuracy:.1%}" + (f" ({notes})" if notes else "")
+            lines[name] = f"{accuracy:.1%}" + (f" ({notes})" if notes else "")
     if results["distance_to_true_matrix"] is not None:
         lines["distance to the true matrix"] = f"{results['distance_to_true_matrix']:.3f} (0 to 1)"
     if results["largest_confusions"]:
@@ -145,7 +150,7 @@ def print_results(results: dict[str, Any], folder: str) -> None:
     lines["seconds"] = f"{results['seconds']:.0f}"
     lines["saved to"] = folder
     pipeline = f'transformers.pipeline("{results["task"]}-classification", model="{folder}")'
-    print_table(f"glc_hf: method {results['method']}", list(lines.items()), highlight="accuracy after correction")
+    print_table(f"glc_hf: method {results['method']}", list(lines.items()), highlight=final)
     print(f"load with: {pipeline}")  # below the table, where a narrow terminal does not break it into pieces
 
 
@@ -167,12 +172,13 @@ def print_comparison(rows: list[dict[str, Any]], folder: str) -> None:
     lines = [
         (
             row["method"],
-            f"{row['accuracy_after_correction']:.1%}",
+            " ".join(filter(None, [f"{accuracy:.1%}", _uncertainty(accuracy, row)])),
             optional(row["accuracy_before_correction"], ".1%"),
             optional(row["distance_to_true_matrix"], ".3f"),
             f"{row['seconds']:.0f}" + (" (stage 1 shared)" if row["shared_stages"] else ""),
         )
         for row in rows
+        for accuracy in [row["accuracy_after_correction"]]
     ]
     header = ("method", "accuracy", "before correction", "matrix distance", "seconds")
     print_table("glc_hf: the same rows, noise and initial weights", lines, header)

@@ -77,6 +77,7 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> ModelCa
             {**entry, "share": f"{entry['probability']:.0%}"}
             for entry in (matrix.largest_confusions(_SHOWN_CONFUSIONS) if matrix is not None else [])
         ],
+        facts=facts,
         **_evaluation(facts),
         comparison=[
             {
@@ -140,9 +141,11 @@ def _introduction(facts: dict[str, Any]) -> str:
     base = facts.get("base_model") or {}
     start = f", fine-tuned from {_link(base)}" if base.get("name") else ""
     method = "Gold Loss Correction (`glc`)" if facts["method"] == "glc" else f"the method `{facts['method']}`"
+    trusted = (facts["rows"] or {}).get("trusted") != 0
+    labels = "noisy labels and a small number of trusted labels" if trusted else "noisy labels"
     return (
-        f"A model for {task} with {facts['num_labels']} classes{start}. It was trained on noisy labels and a small "
-        f"number of trusted labels with {method} from the library `glc_hf`."
+        f"A model for {task} with {facts['num_labels']} classes{start}. It was trained on {labels} with {method} from "
+        "the library `glc_hf`."
     )
 
 

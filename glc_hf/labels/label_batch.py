@@ -73,6 +73,6 @@ class SoftLabelBatch(LabelBatch):
 def label_batch(
     labels: torch.Tensor, trusted: torch.Tensor | None = None, items: torch.Tensor | None = None
 ) -> LabelBatch:
-    """The labels of a batch as an object: floating-point labels are probabilities, integers are classes."""
-    kind = SoftLabelBatch if labels.is_floating_point() else LabelBatch
+    """The labels of a batch as an object: floats of shape `(..., K)` are probabilities, integers are classes."""
+    kind = SoftLabelBatch if labels.is_floating_point() and labels.dim() > 1 else LabelBatch
     return kind(labels, trusted, items)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -16,7 +18,7 @@ from glc_hf.correction.linear import FeatureTable
 from glc_hf.correction.loss import corrected_cross_entropy
 from glc_hf.correction.refinement import fill_missing_rows
 from glc_hf.labels.label_batch import LabelBatch
-from glc_hf.matrix import CorruptionMatrix
+from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.registry import Registry
 
 
@@ -26,6 +28,7 @@ Items = Literal["all", "trusted", "untrusted"]
 Part = Literal["all", "trained", "held_out"]
 # The name of the matrix of a method with a single source of labels.
 ONE_SOURCE = "label"
+_SOURCES_FOLDER = "sources"
 
 _METHODS: Registry[Method] = Registry("method", "glc_hf.methods")
 register = _METHODS.register
@@ -258,7 +261,8 @@ class Method:
 
     @matrix.setter
     def matrix(self, matrix: CorruptionMatrix | None) -> None:
-        self.matrices = {} if matrix is None else {ONE_SOURCE: matrix}
+        others = {source: known for source, known in self.matrices.items() if source != ONE_SOURCE}
+        self.matrices = others if matrix is None else {ONE_SOURCE: matrix, **others}
 
     def check(self) -> None:
         """Raise for options that the method can't work with. Called before any training."""
@@ -290,8 +294,8 @@ class Method:
     def refine(self, run: EstimationRun) -> None:
         """Improve the estimate during the last stage; stage 0 of `run` is the last stage as it is now."""
 
-    def restore_refined(self, matrix: CorruptionMatrix) -> None:
-        """Restore the matrix that [`~Method.refine`] had produced, in a resumed last stage."""
+    def restore_refined(self, matrices: dict[str, CorruptionMatrix]) -> None:
+        """Restore the matrices that [`~Method.refine`] had produced, in a resumed last stage."""
 
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
         """Loss of each item in the last stage, in the shape of the items; 0 for items that don't count."""
@@ -357,6 +361,31 @@ def finish_matrix(run: EstimationRun, args: Any, probs: torch.Tensor, counts: to
         noisy = run.class_counts("untrusted")
         probs = match_base_rates(probs, counts / counts.sum(), noisy / noisy.sum(), args.base_rate_weight)
     return CorruptionMatrix(probs, run.label_names)
+
+
+def save_matrices(matrices: dict[str, CorruptionMatrix], folder: str | Path) -> None:
+    """Write the matrix of a single source as `corruption_matrix.json`, and those of further sources into `sources/`,
+    one numbered folder per source, with their names in `sources/names.json`."""
+    others = {source: matrix for source, matrix in matrices.items() if source != ONE_SOURCE}
+    if ONE_SOURCE in matrices:
+        matrices[ONE_SOURCE].save_pretrained(folder)
+    for number, matrix in enumerate(others.values()):
+        matrix.save_pretrained(Path(folder) / _SOURCES_FOLDER / str(number))
+    if others:
+        names = Path(folder) / _SOURCES_FOLDER / "names.json"
+        names.write_text(json.dumps(list(others), ensure_ascii=False), encoding="utf-8")
+
+
+def load_matrices(folder: str | Path) -> dict[str, CorruptionMatrix]:
+    """Read what [`save_matrices`] wrote; empty if there is nothing."""
+    sources = Path(folder) / _SOURCES_FOLDER
+    matrices = {}
+    if (Path(folder) / MATRIX_FILE).is_file():
+        matrices[ONE_SOURCE] = CorruptionMatrix.from_pretrained(folder)
+    if (sources / "names.json").is_file():
+        for number, source in enumerate(json.loads((sources / "names.json").read_text(encoding="utf-8"))):
+            matrices[source] = CorruptionMatrix.from_pretrained(sources / str(number))
+    return matrices
 
 
 def logits_of(outputs: Any) -> torch.Tensor:

@@ -15,6 +15,7 @@ from glc_hf.correction.calibration import TemperatureAccumulator
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import (
+    ONE_SOURCE,
     EstimationRun,
     MatrixMethod,
     MethodOptions,
@@ -120,8 +121,9 @@ class GoldLossCorrection(MatrixMethod):
         self.first_estimate = self.first_estimate or self.matrix
         self.matrix = refine_estimate(run, self.first_estimate, self.args.seed) or self.matrix
 
-    def restore_refined(self, matrix: CorruptionMatrix) -> None:
-        self.first_estimate, self.matrix = self.matrix or matrix, matrix
+    def restore_refined(self, matrices: dict[str, CorruptionMatrix]) -> None:
+        self.first_estimate = self.matrix or matrices.get(ONE_SOURCE)
+        self.matrices = matrices
 
     def _count_pairs(self, run: EstimationRun) -> ConfusionAccumulator:
         true = torch.from_numpy(run.item_labels("trusted"))

@@ -2,7 +2,7 @@
 """
 Registry of noise families: functions that build a corruption matrix, by the name that the command line and sweeps use.
 
-Imports nothing heavier than numpy: `glc-hf train --help` reads the names.
+Imports nothing heavier than numpy, because `glc-hf table` and the options of `glc-hf train` read the names.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import torch
 from transformers import DefaultDataCollator, default_data_collator
 from transformers.trainer_utils import RemoveColumnsCollator
 
+from glc_hf.labels.label_batch import label_batch
 from glc_hf.labels.reading import Column, flags_of_row
 
 
@@ -148,6 +149,7 @@ class FlagCollator:
     def _align(self, flags: list[Any] | np.ndarray, labels: torch.Tensor) -> torch.Tensor:
         """One flag per label: the flag of a row for all its tokens, the flag of a token for itself, False for
         padding."""
+        shape = label_batch(labels).shape
         if len(flags) != len(labels):
             raise ValueError(
                 f"the collator returned {len(labels)} rows of labels for {len(flags)} rows: one per row is needed "
@@ -157,17 +159,17 @@ class FlagCollator:
             flags = [flags_of_row(flag, self.trusted_column) for flag in flags]
         if np.ndim(flags[0]) == 0:
             per_row = torch.as_tensor(np.asarray(flags, dtype=bool))
-            return per_row.view(-1, *[1] * (labels.dim() - 1)).expand(labels.shape)
-        aligned = torch.zeros(labels.shape, dtype=torch.bool)
+            return per_row.view(-1, *[1] * (len(shape) - 1)).expand(shape)
+        aligned = torch.zeros(shape, dtype=torch.bool)
         pads_right = getattr(self.tokenizer, "padding_side", "right") != "left"
         for row, flag in enumerate(flags):
             length = len(flag)
-            if length > labels.shape[1]:
+            if length > shape[1]:
                 raise ValueError(
                     f"a row has {length} flags in {self.trusted_column!r}, but the collator returned "
-                    f"{labels.shape[1]} labels for it: truncate labels and flags together when you tokenize."
+                    f"{shape[1]} labels for it: truncate labels and flags together when you tokenize."
                 )
-            tokens = slice(0, length) if pads_right else slice(labels.shape[1] - length, None)
+            tokens = slice(0, length) if pads_right else slice(shape[1] - length, None)
             aligned[row, tokens] = torch.as_tensor(flag)
         return aligned
 

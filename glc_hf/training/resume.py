@@ -34,7 +34,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from glc_hf.matrix import MATRIX_TENSOR_FILE, CorruptionMatrix
-from glc_hf.methods.base import Method
+from glc_hf.methods.base import Method, load_matrices, save_matrices
 
 
 logger = logging.get_logger(__name__)
@@ -153,9 +153,8 @@ class RunFolder:
         tensors = {key: value.detach().cpu().contiguous() for key, value in method.state().items()}
         if tensors:
             save_file(tensors, self.state / "estimate.safetensors")
-        if method.matrix is not None:
-            method.matrix.save_pretrained(self.state)
-        content = {"record": dict(record), "history": history, "has_matrix": method.matrix is not None}
+        save_matrices(method.matrices, self.state)
+        content = {"record": dict(record), "history": history, "has_matrix": bool(method.matrices)}
         # Written last and atomically: it marks the rest as complete.
         write_atomically(self.state / _ESTIMATE_FILE, json.dumps(content))
 
@@ -165,7 +164,7 @@ class RunFolder:
         if content is None:
             return None
         if content["has_matrix"]:
-            method.matrix = CorruptionMatrix.from_pretrained(self.state)
+            method.matrices = load_matrices(self.state)
         tensors = self.state / "estimate.safetensors"
         if tensors.is_file():
             method.load_state(load_file(tensors))
@@ -190,12 +189,15 @@ class RunFolder:
             return
         self.state.mkdir(parents=True, exist_ok=True)
         write_record(self.state, record)
-        for file in self.state.iterdir():
-            if file.name != RECORD_FILE:
-                file.unlink()
+        for path in self.state.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != RECORD_FILE:
+                path.unlink()
         if source is not None and read_record(source.state).get("run") == record["run"]:
-            for file in sorted(source.state.iterdir(), key=lambda file: file.name == _ESTIMATE_FILE):
-                shutil.copyfile(file, self.state / file.name)
+            for path in sorted(source.state.iterdir(), key=lambda path: path.name == _ESTIMATE_FILE):
+                copy = shutil.copytree if path.is_dir() else shutil.copyfile
+                copy(path, self.state / path.name)
 
     def finish(self) -> None:
         """Remove the stored weights of a complete run; the estimate stays."""

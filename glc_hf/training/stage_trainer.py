@@ -15,6 +15,7 @@ from transformers.trainer_utils import has_length
 from glc_hf.hold_out import TRUSTED_SET
 from glc_hf.labels.columns import with_usual_label_column
 from glc_hf.labels.label_batch import LabelBatch, label_batch
+from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Method, Stage, logits_of
 from glc_hf.training.batches import ROW_KEY, ColumnDropper, FlagCollator, FlaggedRows
@@ -251,8 +252,9 @@ class StageTrainer(ResumableTrainer):
         )
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
-        if self.label_name != "labels":
-            batch_samples = [{"labels": batch[self.label_name]} for batch in batch_samples if self.label_name in batch]
+        # `Trainer` counts the entries of "labels" that are not -100: give it one entry per item.
+        batches = [label_batch(batch[self.label_name]) for batch in batch_samples if self.label_name in batch]
+        batch_samples = [{"labels": torch.where(batch.counted, 0, IGNORED_LABEL)} for batch in batches]
         return super()._get_num_items_in_batch(batch_samples, device)
 
     # ------------------------------------------------------------------ evaluation

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +15,8 @@ from transformers import set_seed
 from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
-from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
-from glc_hf.methods.base import Stage
+from glc_hf.matrix import CorruptionMatrix
+from glc_hf.methods.base import Stage, load_matrices
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import TrainedStage
 from glc_hf.training.probe import ProbeStage
@@ -89,14 +88,14 @@ class FirstStages:
         history = self.run_folder.load_estimate(self.method, self.parent.run_record())
         checkpoint = self.point.checkpoint
         if history is None and checkpoint is not None and not self.method.state_names:
-            # A checkpoint that was moved without its run: it needs only the matrix beside its weights.
-            if (Path(checkpoint) / MATRIX_FILE).exists():
-                self.method.matrix = CorruptionMatrix.from_pretrained(checkpoint)
+            # A checkpoint that was moved without its run: it needs only the matrices beside its weights.
+            self.method.matrices = load_matrices(checkpoint)
             history = []
         if history is None:
             return False
-        if checkpoint is not None and (Path(checkpoint) / MATRIX_FILE).exists():
-            self.method.restore_refined(CorruptionMatrix.from_pretrained(checkpoint))
+        refined = load_matrices(checkpoint) if checkpoint is not None else {}
+        if refined:
+            self.method.restore_refined(refined)
         stages = self.method.first_stages()
         if checkpoint is None and stages and self.method.last_stage().start == "previous":
             stored = self._stored(len(stages))
@@ -157,7 +156,8 @@ class FirstStages:
         # Rows may be read with random crops, which must not depend on whether a stage was trained just before.
         set_seed(parent.args.seed)
         self.method.estimate(parent.estimation_run(self.stages))
-        _warn_if_singular(self.method.matrix)
+        for matrix in self.method.matrices.values():
+            _warn_if_singular(matrix)
         if self.stages and self.method.last_stage().start == "previous":
             parent.model.load_state_dict(self.stages[-1].weights())
         if parent.keeps_state:
@@ -287,9 +287,9 @@ def _tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_buffers()
 
 
-def _warn_if_singular(matrix: CorruptionMatrix | None) -> None:
-    pairs = matrix.indistinguishable_classes() if matrix is not None else []
-    every_pair = matrix.num_labels * (matrix.num_labels - 1) // 2 if matrix is not None else 0
+def _warn_if_singular(matrix: CorruptionMatrix) -> None:
+    pairs = matrix.indistinguishable_classes()
+    every_pair = matrix.num_labels * (matrix.num_labels - 1) // 2
     if len(pairs) == every_pair > 1:
         logger.warning(
             "the corruption matrix has the same row for every class: stage 1 has learned little more than the "

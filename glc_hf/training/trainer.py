@@ -24,7 +24,7 @@ from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
-from glc_hf.methods.base import Method, Stage
+from glc_hf.methods.base import Method, Stage, save_matrices
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,
@@ -342,8 +342,9 @@ class GLCTrainer(HubMixin, StageTrainer):
         super()._save(output_dir, state_dict)
         folder = output_dir if output_dir is not None else self.args.output_dir
         if self.first_stage is None and self.args.should_save:
-            if self.corruption_matrix is not None:
-                self.corruption_matrix.save_pretrained(folder)
+            save_matrices(self.method.matrices if self.method is not None else {}, folder)
+            if self.method is None and self.given_matrix is not None:
+                self.given_matrix.save_pretrained(folder)
             self.model_card.save(folder)
 
 

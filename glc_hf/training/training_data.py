@@ -195,7 +195,7 @@ class MapData(TrainingData):
         given = np.bincount(self.item_labels("all"), minlength=self.num_labels or 0)
         trusted = np.bincount(self.item_labels("trusted"), minlength=self.num_labels or 0)
         return {
-            "train_rows": self.rows.num_rows,
+            "train_rows": self.rows.num_rows - len(self.rows.held_out),
             "labels": int(given.sum()),
             "trusted": int(trusted.sum()),
             "given_by_class": given.tolist(),

@@ -64,7 +64,15 @@ def test_trusted_rows_are_held_out_if_there_is_no_evaluation_split(
     assert all(rows.evaluation["trusted"])
     assert sum(rows.train["trusted"]) == 20
     assert "clean_label" not in rows.train.column_names
-    assert "5 of 25 trusted rows are held out" in caplog.text
+    assert "5 of the 25 trusted rows are held out" in caplog.text
+
+
+def test_trusted_eval_fraction_sets_the_share_and_holds_rows_out_once(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "real.csv", flagged(100, every=4))
+    options = parse(["--dataset", str(path), "--model", "x/y", "--trusted-eval-fraction", "0.4"])
+    rows = load_rows(options)
+    assert (len(rows.evaluation), len(rows.train)) == (10, 90)
+    assert options.config.trusted_eval_fraction == 0.0  # the Trainer must not hold out more
 
 
 def test_too_few_trusted_rows_are_all_used_for_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -84,7 +84,7 @@ def test_results_contain_no_local_paths(glc_hf, tmp_path: Path, tiny_bert: Path)
     assert results["arguments"]["max_steps"] == 3
     assert "glc_hf" in results["versions"]
     assert str(tmp_path) not in json.dumps(results)
-    assert "4 of 20 trusted rows are held out" in outcome.err
+    assert "4 of the 20 trusted rows are held out" in outcome.err
 
 
 def test_output_is_plain_lines_without_a_terminal(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:

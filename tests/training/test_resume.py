@@ -11,6 +11,7 @@ import pytest
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
+from glc_hf.methods.base import load_matrices
 from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.resume import ResumableTrainer
@@ -327,3 +328,23 @@ def test_bf16_run_that_crashed_before_the_estimate_ends_with_the_same_weights(tm
     trainer.train(resume_from_checkpoint=True)
     assert trainer.corruption_matrix == first.corruption_matrix
     assert same_weights(weights(trainer.model), weights(first.model))
+
+
+class TwoSources(GoldLossCorrection):
+    """A method with the matrix of a second source."""
+
+    def estimate(self, run):
+        super().estimate(run)
+        self.matrices = {**self.matrices, "second/source": CorruptionMatrix.uniform(self.num_labels, 0.3)}
+
+
+def test_matrices_of_all_sources_survive_refinement_resume_and_saving(tmp_path):
+    method = f"{__name__}:TwoSources"
+    with pytest.raises(Crash):
+        _trainer(tmp_path, [CrashAt(2, 5)], method=method).train()
+    trainer = _trainer(tmp_path, method=method)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.corruption_matrices["second/source"] == CorruptionMatrix.uniform(3, 0.3)
+    assert trainer.corruption_matrices["label"] == trainer.corruption_matrix
+    trainer.save_model(tmp_path / "saved")
+    assert load_matrices(tmp_path / "saved") == trainer.corruption_matrices

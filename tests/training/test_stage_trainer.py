@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments, default_data_collator
 
 from glc_hf import CorruptionMatrix, GLCTrainer
 from glc_hf.labels.label_batch import label_batch
@@ -175,3 +175,23 @@ def test_compute_metrics_replaces_the_default_accuracy(tmp_path):
     metrics = trainer.evaluate()
     assert (metrics["eval_rows"], metrics["eval_width"]) == (50, 3)
     assert "eval_accuracy" not in metrics
+
+
+@pytest.mark.parametrize("method", ["no_correction", "trusted_only"])
+def test_probabilities_that_are_certain_train_like_classes(tmp_path, method):
+    """Soft labels reach the loss, the count of items and the flags."""
+
+    def soft(features):
+        batch = default_data_collator(features)
+        batch["labels"] = torch.nn.functional.one_hot(batch["labels"], 3).float()
+        return batch
+
+    losses, ends = [], []
+    for name, collator in (("hard", default_data_collator), ("soft", soft)):
+        settings = config(tmp_path / name, method=method, trusted_min_updates=0)
+        trainer = GLCTrainer(bert(), settings, collator, train_dataset=noisy_text_rows())
+        losses.append(trainer.train().training_loss)
+        ends.append(weights(trainer.model))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for name, value in ends[0].items():
+        torch.testing.assert_close(ends[1][name], value, atol=1e-5, rtol=1e-4)

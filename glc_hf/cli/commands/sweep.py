@@ -90,6 +90,7 @@ def curves(options: argparse.Namespace) -> tuple[list[Curve], str | None]:
     from glc_hf.experiments.jobs import Curve
     from glc_hf.experiments.presets import get_preset
     from glc_hf.methods import get_method
+    from glc_hf.noise.families import noise_families
 
     pairs = [text.partition("=") for text in options.options]
     for pair in pairs:
@@ -109,8 +110,12 @@ def curves(options: argparse.Namespace) -> tuple[list[Curve], str | None]:
     strengths = tuple(options.strengths or STRENGTHS)
     _check_numbers(options, strengths)
     for noise in noises:
-        if noise not in preset.noises:
-            raise ValueError(f"preset {options.preset!r} has no noise {noise!r}; it has {', '.join(preset.noises)}.")
+        # Any registered family works, except that only some datasets have groups of classes.
+        possible = {*preset.noises, *noise_families()} - ({"hierarchical"} - {*preset.noises})
+        if noise not in possible:
+            raise ValueError(
+                f"preset {options.preset!r} has no noise {noise!r}; it has {', '.join(sorted(possible))}."
+            )
     if options.data_root is not None and not Path(options.data_root).is_dir():
         raise ValueError(f"--data-root {options.data_root}: there is no such folder.")
     reduced = preset.rows_of(options.data_root, options.limit)[2]
