@@ -371,9 +371,11 @@ def save_matrices(matrices: dict[str, CorruptionMatrix], folder: str | Path) -> 
         matrices[ONE_SOURCE].save_pretrained(folder)
     for number, matrix in enumerate(others.values()):
         matrix.save_pretrained(Path(folder) / _SOURCES_FOLDER / str(number))
+    names = Path(folder) / _SOURCES_FOLDER / "names.json"
     if others:
-        names = Path(folder) / _SOURCES_FOLDER / "names.json"
         names.write_text(json.dumps(list(others), ensure_ascii=False), encoding="utf-8")
+    else:
+        names.unlink(missing_ok=True)  # of an earlier run in the same folder
 
 
 def load_matrices(folder: str | Path) -> dict[str, CorruptionMatrix]:

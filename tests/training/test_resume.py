@@ -11,7 +11,7 @@ import pytest
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
-from glc_hf.methods.base import load_matrices
+from glc_hf.methods.base import load_matrices, save_matrices
 from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.resume import ResumableTrainer
@@ -348,3 +348,5 @@ def test_matrices_of_all_sources_survive_refinement_resume_and_saving(tmp_path):
     assert trainer.corruption_matrices["label"] == trainer.corruption_matrix
     trainer.save_model(tmp_path / "saved")
     assert load_matrices(tmp_path / "saved") == trainer.corruption_matrices
+    save_matrices({"label": trainer.corruption_matrix}, tmp_path / "saved")
+    assert list(load_matrices(tmp_path / "saved")) == ["label"]
