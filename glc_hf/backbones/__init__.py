@@ -6,8 +6,9 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
-from glc_hf.backbones.image_mlp import ImageMLPConfig, ImageMLPForImageClassification
-from glc_hf.backbones.text_models import (
+from glc_hf.backbones.small_models import (
+    ImageMLPConfig,
+    ImageMLPForImageClassification,
     LSTMConfig,
     LSTMForSequenceClassification,
     WindowTaggerConfig,

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from glc_hf.experiments.jobs import arguments, make_trainer, noisy_rows
-from glc_hf.experiments.replicas.late_adam import LateAdam
 from glc_hf.experiments.replicas.stacked_curve import StackedCurve
-from glc_hf.experiments.replicas.stacked_networks import StackedPerceptron
+from glc_hf.experiments.replicas.stacked_networks import LateAdam, StackedPerceptron
 from glc_hf.experiments.replicas.stacked_training import can_stack
 from glc_hf.methods import available_methods, get_method
 from tests.experiments.small_preset import SmallImages, SmallPreset, SmallTexts, SmallTextsLate, SmallWindows

@@ -14,8 +14,7 @@ from torch import Tensor
 from transformers import get_scheduler
 
 from glc_hf.correction.likelihood import TransposedMatrix, item_losses
-from glc_hf.experiments.replicas.late_adam import LateAdam
-from glc_hf.experiments.replicas.stacked_networks import StackedNetwork
+from glc_hf.experiments.replicas.stacked_networks import LateAdam, StackedNetwork
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import MatrixMethod, Method
 from glc_hf.methods.distillation import Distillation
