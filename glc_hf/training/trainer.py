@@ -24,7 +24,7 @@ from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
-from glc_hf.methods.base import Method, Stage, save_matrices
+from glc_hf.methods.base import ONE_SOURCE, Method, Stage, save_matrices
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,
@@ -140,13 +140,16 @@ class GLCTrainer(HubMixin, StageTrainer):
     # ------------------------------------------------------------------ the method and its matrix
     @property
     def corruption_matrices(self) -> dict[str, CorruptionMatrix]:
-        """The matrix of each source of labels; empty before `train()` and for methods without a matrix."""
-        return dict(self.method.matrices) if self.method is not None else {}
+        """The matrix of each source of labels, given or estimated by `train()`; empty before that, and for methods
+        without a matrix."""
+        if self.method is not None:
+            return dict(self.method.matrices)
+        return {} if self.given_matrix is None else {ONE_SOURCE: self.given_matrix}
 
     @property
     def corruption_matrix(self) -> CorruptionMatrix | None:
-        """The matrix that was given, or that `train()` estimated; `None` before that, and for methods without one."""
-        return self.method.matrix if self.method is not None else self.given_matrix
+        """The matrix of a single source, as in `corruption_matrices`; `None` if there is none."""
+        return self.corruption_matrices.get(ONE_SOURCE)
 
     def _make_method(self) -> Method:
         if self.num_labels is None:
@@ -342,9 +345,7 @@ class GLCTrainer(HubMixin, StageTrainer):
         super()._save(output_dir, state_dict)
         folder = output_dir if output_dir is not None else self.args.output_dir
         if self.first_stage is None and self.args.should_save:
-            save_matrices(self.method.matrices if self.method is not None else {}, folder)
-            if self.method is None and self.given_matrix is not None:
-                self.given_matrix.save_pretrained(folder)
+            save_matrices(self.corruption_matrices, folder)
             self.model_card.save(folder)
 
 

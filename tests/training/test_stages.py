@@ -337,3 +337,11 @@ def test_corruption_matrices_contains_the_matrix_of_a_single_source(tmp_path):
     assert trainer.corruption_matrices == {}
     trainer.train()
     assert trainer.corruption_matrices == {"label": trainer.corruption_matrix}
+
+
+def test_a_given_matrix_is_saved_by_a_trainer_without_training_data(tmp_path):
+    matrix = CorruptionMatrix.uniform(3, 0.2)
+    trainer = GLCTrainer(bert(), config(tmp_path), corruption_matrix=matrix)
+    assert trainer.corruption_matrices == {"label": matrix}
+    trainer.save_model(tmp_path / "saved")
+    assert CorruptionMatrix.from_pretrained(tmp_path / "saved") == matrix
