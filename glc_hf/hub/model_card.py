@@ -26,6 +26,7 @@ _STAGE1 = {"probe": "stage 1, linear probe", "short": "stage 1, short training"}
 _TEMPLATE = "model_card_template.md"
 _TAGS = ("glc_hf", "label-noise", "gold-loss-correction")
 _SHOWN_CONFUSIONS = 3
+_PICTURE_DPI = 150  # the intervals are small
 # With more classes, the card has no table per class.
 _MAX_CLASSES_IN_TABLE = 60
 _MAX_MISSING_CLASSES = 10
@@ -42,7 +43,7 @@ def write_card(folder: str | Path) -> Path:
     matrix = None
     if (folder / MATRIX_FILE).is_file():
         matrix = CorruptionMatrix.from_pretrained(folder)
-        matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight")
+        matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight", dpi=_PICTURE_DPI)
     make_card(read_facts(folder), matrix).save(folder / CARD_FILE)
     return folder / CARD_FILE
 
