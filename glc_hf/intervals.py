@@ -90,12 +90,18 @@ def format_accuracy(accuracy: float, rows: int | None, unit: str = "rows", level
     number of rows is not known."""
     if not rows:
         return f"{accuracy:.1%}"
-    return f"{accuracy:.1%} ({format_interval(*wilson_interval(accuracy, rows, level))} on {rows:,} {unit})"
+    interval = format_interval(*wilson_interval(accuracy, rows, level))
+    return f"{accuracy:.1%} ({interval} on {format_count(rows, unit)})"
 
 
 def format_interval(low: float, high: float, digits: int = 1) -> str:
     """Format an interval of a share in percent, without the sign, such as `82.4 to 89.0`."""
     return f"{100 * low:.{digits}f} to {100 * high:.{digits}f}"
+
+
+def format_count(number: int, unit: str = "rows") -> str:
+    """Format a number of rows or labels, such as `1,200 rows` and `1 row`."""
+    return f"{number:,} {unit if number != 1 else unit.removesuffix('s')}"
 
 
 def format_level(level: float) -> str:

@@ -128,5 +128,6 @@ def test_accuracy_is_printed_with_its_interval_and_rows():
     assert format_accuracy(0.86, 12000, "labels") == "86.0% (85.5 to 86.5 on 12,000 labels)"
     assert format_accuracy(0.86, 300, level=0.95) == "86.0% (81.6 to 89.5 on 300 rows)"
     assert format_accuracy(0.86, None) == "86.0%"
+    assert format_accuracy(1.0, 1) == "100.0% (27.0 to 100.0 on 1 row)"
     assert format_interval(0.123, 0.9, digits=0) == "12 to 90"
     assert (format_level(0.9), format_level(0.995)) == ("90%", "99.5%")

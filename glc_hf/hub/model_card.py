@@ -19,6 +19,7 @@ from glc_hf.intervals import (
     ACCURACY_LEVEL,
     MATRIX_LEVEL,
     accuracies_differ,
+    format_count,
     format_interval,
     format_level,
     mean_interval,
@@ -226,7 +227,8 @@ def _evaluation(facts: dict[str, Any]) -> dict[str, Any]:
     return {
         "measures": [
             {
-                "name": name.replace("_", " ") + (f" ({counts[name]:,} {_unit(facts)})" if name in counts else ""),
+                "name": name.replace("_", " ")
+                + (f" ({format_count(counts[name], _unit(facts))})" if name in counts else ""),
                 "before": _figure(before[name], counts.get(name)) if name in before else "–",
                 "after": _figure(value, counts.get(name)),
             }
@@ -265,7 +267,7 @@ def _comparison(facts: dict[str, Any]) -> dict[str, Any]:
     if rows and mine and others and not accuracies_differ(mine[0], others[0]["accuracy"], rows):
         sentence = (
             f"The difference between this model and the best other one (`{others[0]['method']}`) means nothing on "
-            f"{rows:,} {_unit(facts)}: it can be due to chance."
+            f"{format_count(rows, _unit(facts))}: it can be due to chance."
         )
     return {
         "comparison": [
