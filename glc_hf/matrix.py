@@ -10,24 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glc_hf.heat_map import draw_matrix, panel_size
+from glc_hf.intervals import MATRIX_LEVEL, wilson_interval
 from glc_hf.randomness import uniform_bits
 
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 
 MATRIX_FILE = "corruption_matrix.json"
 MATRIX_TENSOR_FILE = "corruption_matrix.safetensors"
 # Larger matrices are stored in the safetensors file.
 MAX_CLASSES_IN_JSON = 2000
+_MAX_CLASSES_WITH_INTERVALS_IN_JSON = 200
 _FORMAT_VERSION = 1
 _ROW_SUM_TOLERANCE = 1e-5
-_MAX_CLASSES_WITH_NUMBERS = 12
-_MAX_CLASSES_WITH_NAMES = 40
-_SHOWN_AS_ZERO = 0.005
 
 
 class CorruptionMatrix:
@@ -41,6 +39,8 @@ class CorruptionMatrix:
             Non-negative rows that sum to one within 1e-5. They are then normalized exactly.
         label_names (`Sequence[str]`, *optional*):
             The K class names, in label order. Used in messages, plots and the JSON file.
+        trusted_rows (`Sequence[int]`, *optional*):
+            The number of trusted rows per class that the matrix was estimated from. `None` for a known matrix.
 
     Example:
 
@@ -52,9 +52,10 @@ class CorruptionMatrix:
     ```
     """
 
-    def __init__(self, probs: Any, label_names: Sequence[str] | None = None) -> None:
-        if label_names is None and isinstance(probs, CorruptionMatrix):
-            label_names = probs.label_names
+    def __init__(self, probs: Any, label_names: Sequence[str] | None = None, trusted_rows: Any = None) -> None:
+        if isinstance(probs, CorruptionMatrix):
+            label_names = probs.label_names if label_names is None else label_names
+            trusted_rows = probs.trusted_rows if trusted_rows is None else trusted_rows
         probs = to_float64(probs)
         sums = _checked_row_sums(probs)[:, None]
         # Rows that sum to one up to rounding are kept: dividing them again would change their last bits, and a matrix
@@ -65,6 +66,7 @@ class CorruptionMatrix:
         self._label_names = tuple(map(str, label_names)) if label_names is not None else None
         if self._label_names is not None and len(self._label_names) != len(probs):
             raise ValueError(f"{len(self._label_names)} label names for a corruption matrix of {len(probs)} classes.")
+        self._trusted_rows = _checked_counts(trusted_rows, len(probs)) if trusted_rows is not None else None
 
     # ------------------------------------------------------------------ noise families of the paper
     @classmethod
@@ -135,9 +137,37 @@ class CorruptionMatrix:
         return len(self._probs)
 
     @property
+    def trusted_rows(self) -> np.ndarray | None:
+        """The read-only number of trusted rows per class behind the estimate, or `None` for a known matrix."""
+        return self._trusted_rows
+
+    @property
     def noise_rates(self) -> np.ndarray:
         """The probability of a wrong label per class: 1 − C[i, i]."""
         return 1.0 - np.diag(self._probs)
+
+    def interval(self, level: float = MATRIX_LEVEL) -> tuple[np.ndarray, np.ndarray]:
+        """
+        The Wilson interval of each entry, `(low, high)`, as if each of the `trusted_rows` of class i had contributed
+        one observed label to row i. This is conservative: the predictions of a network, and a refinement with the
+        untrusted labels, contribute more. A class without trusted rows has the interval (0, 1).
+
+        Raises:
+            `ValueError`: `trusted_rows` is `None`, so the matrix was not estimated from trusted rows.
+        """
+        return wilson_interval(self._probs, self._known_counts()[:, None], level)
+
+    def noise_rate_interval(self, level: float = MATRIX_LEVEL) -> tuple[np.ndarray, np.ndarray]:
+        """The interval of each of the `noise_rates`, `(low, high)`; see [`~CorruptionMatrix.interval`]."""
+        return wilson_interval(np.clip(self.noise_rates, 0.0, 1.0), self._known_counts(), level)
+
+    def _known_counts(self) -> np.ndarray:
+        if self._trusted_rows is None:
+            raise ValueError(
+                "the corruption matrix has no intervals: it does not say how many trusted rows it was estimated from "
+                "(trusted_rows is None)."
+            )
+        return self._trusted_rows
 
     def name_of(self, label: int) -> str:
         """The name of a class, or its number if there are no names."""
@@ -157,10 +187,14 @@ class CorruptionMatrix:
         same, so no correction can separate them. Empty for more than 2,000 classes, where the search is too slow."""
         if self.num_labels > MAX_CLASSES_IN_JSON:
             return []
-        pairs = []
+        pairs, probs, diagonal = [], self._probs, np.diag(self._probs)
         for i in range(self.num_labels - 1):
-            near = 0.5 * np.abs(self._probs[i + 1 :] - self._probs[i]).sum(axis=1) < threshold
-            pairs.extend((i, i + 1 + int(j)) for j in np.flatnonzero(near))
+            # The total variation is at least the difference of any entry. Two entries already rule most classes out.
+            others = np.arange(i + 1, self.num_labels)
+            apart = np.maximum(np.abs(probs[others, i] - probs[i, i]), np.abs(probs[i, others] - diagonal[others]))
+            others = others[apart < threshold]
+            near = 0.5 * np.abs(probs[others] - probs[i]).sum(axis=1) < threshold
+            pairs.extend((i, int(j)) for j in others[near])
         return pairs
 
     def largest_confusions(self, number: int = 10) -> list[dict[str, Any]]:
@@ -177,18 +211,22 @@ class CorruptionMatrix:
 
     def with_names(self, label_names: Sequence[str] | None) -> CorruptionMatrix:
         """The same matrix with other class names."""
-        return CorruptionMatrix(self._probs, label_names)
+        return CorruptionMatrix(self._probs, label_names, self._trusted_rows)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CorruptionMatrix):
             return NotImplemented
-        return self._label_names == other._label_names and np.array_equal(self._probs, other._probs)
+        # `array_equal` is also right if one or both are `None`.
+        same_counts = np.array_equal(self._trusted_rows, other._trusted_rows)
+        return self._label_names == other._label_names and same_counts and np.array_equal(self._probs, other._probs)
 
     def __hash__(self) -> int:
-        return hash((self._probs.tobytes(), self._label_names))
+        counts = None if self._trusted_rows is None else self._trusted_rows.tobytes()
+        return hash((self._probs.tobytes(), self._label_names, counts))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._probs, self._label_names)  # NumPy unpickles arrays as writeable
+        # NumPy unpickles arrays as writeable.
+        return type(self), (self._probs, self._label_names, self._trusted_rows)
 
     def __repr__(self) -> str:
         mean_noise = float(self.noise_rates.mean())
@@ -200,7 +238,8 @@ class CorruptionMatrix:
     # ------------------------------------------------------------------ files and plots
     def save_pretrained(self, save_directory: str | Path) -> list[str]:
         """Write `corruption_matrix.json` and return the paths written. For more than 2,000 classes the numbers go into
-        a safetensors file that the JSON names."""
+        a safetensors file that the JSON names. For at most 200 classes the JSON also has the intervals of an estimate,
+        `low` and `high`."""
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = {
@@ -209,6 +248,11 @@ class CorruptionMatrix:
             "num_labels": self.num_labels,
             "label_names": self.label_names,
         }
+        if self._trusted_rows is not None:
+            content["trusted_rows"] = self._trusted_rows.tolist()
+            if self.num_labels <= _MAX_CLASSES_WITH_INTERVALS_IN_JSON:
+                low, high = (bound.round(4).tolist() for bound in self.interval())
+                content |= {"interval_level": MATRIX_LEVEL, "low": low, "high": high}
         paths = [str(folder / MATRIX_FILE)]
         if self.num_labels <= MAX_CLASSES_IN_JSON:
             content["probs"] = self._probs.tolist()
@@ -242,10 +286,11 @@ class CorruptionMatrix:
             probs = load_file(_find_file(source, Path(content["probs_file"]).name, hub_kwargs))["probs"]
         else:
             raise ValueError(f"{path} is not a corruption matrix: it has neither `probs` nor `probs_file`.")
-        return cls(probs, content.get("label_names"))
+        return cls(probs, content.get("label_names"), content.get("trusted_rows"))
 
     def plot(self, title: str | None = None) -> Figure:
-        """Draw a heat map as a matplotlib `Figure`: true classes as rows, noisy labels as columns."""
+        """Draw a heat map as a matplotlib `Figure`: true classes as rows, noisy labels as columns. For an estimate it
+        also shows the number of trusted rows per class and, for few classes, the intervals."""
         # Figure, not pyplot: no global state, no display needed, nothing to close.
         from matplotlib.figure import Figure
 
@@ -255,31 +300,6 @@ class CorruptionMatrix:
         image = draw_matrix(axes, self, title or "p(noisy label | true label)")
         figure.colorbar(image, ax=axes, shrink=0.8)
         return figure
-
-
-def panel_size(matrix: CorruptionMatrix) -> float:
-    """Width and height, in inches, that the heat map of a matrix needs."""
-    return min(3.0 + 0.42 * matrix.num_labels, 11.0)
-
-
-def draw_matrix(axes: Axes, matrix: CorruptionMatrix, title: str) -> AxesImage:
-    """Draw a heat map on a color scale from 0 to 1, with class names and non-zero values where they fit."""
-    size = matrix.num_labels
-    image = axes.imshow(matrix.probs, cmap="Blues", vmin=0.0, vmax=1.0)
-    axes.set_xlabel("noisy label")
-    axes.set_ylabel("true label")
-    axes.set_title(title)
-    if size <= _MAX_CLASSES_WITH_NAMES:
-        names = [matrix.name_of(label) for label in range(size)]
-        rotated = {} if max(map(len, names)) <= 2 else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-        axes.set_xticks(range(size), names, **rotated)
-        axes.set_yticks(range(size), names)
-    if size <= _MAX_CLASSES_WITH_NUMBERS:
-        for (i, j), value in np.ndenumerate(matrix.probs):
-            if value >= _SHOWN_AS_ZERO:
-                color = "white" if value > 0.5 else "black"
-                axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=color, fontsize=8)
-    return image
 
 
 def to_float64(probs: Any) -> np.ndarray:
@@ -344,6 +364,18 @@ def _checked_row_sums(probs: np.ndarray) -> np.ndarray:
 
 def _not_square(num_rows: int, row: int, length: int) -> str:
     return f"a corruption matrix is square, (K, K); this one has {num_rows} rows, and row {row} has {length} entries."
+
+
+def _checked_counts(counts: Any, num_labels: int) -> np.ndarray:
+    """Return numbers of rows per class as a read-only array of integers."""
+    given = np.asarray(counts.cpu() if hasattr(counts, "cpu") else counts)
+    if given.shape != (num_labels,) or given.dtype.kind not in "iuf" or not ((given >= 0) & (given % 1 == 0)).all():
+        raise ValueError(
+            f"trusted_rows holds one number of rows per class, {num_labels} non-negative integers; got {counts!r}."
+        )
+    numbers = given.astype(np.int64)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _check_num_labels(num_labels: int) -> int:

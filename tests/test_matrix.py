@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from glc_hf import CorruptionMatrix
+from glc_hf.intervals import wilson_interval
 from glc_hf.matrix import MATRIX_FILE, MATRIX_TENSOR_FILE
 
 
@@ -86,6 +87,94 @@ def test_lists_arrays_and_tensors_are_accepted():
     assert CorruptionMatrix(torch.tensor(probs, requires_grad=True)) == expected
     assert CorruptionMatrix(expected.with_names(["a", "b"])).label_names == ["a", "b"]
     assert np.array_equal(np.asarray(expected), probs)
+
+
+# ---------------------------------------------------------------------- trusted rows and intervals
+PROBS = [[0.5, 0.5, 0.0], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]
+
+
+def estimate(counts=(3, 40, 0), label_names=("cat", "dog", "fish")) -> CorruptionMatrix:
+    return CorruptionMatrix(PROBS, label_names, counts)
+
+
+def test_intervals_are_wilsons_with_the_trusted_rows_of_the_true_class():
+    matrix = estimate()
+    low, high = matrix.interval()
+    for i, j in np.ndindex(3, 3):
+        expected = wilson_interval(PROBS[i][j], (3, 40, 0)[i], 0.95)
+        assert (low[i, j], high[i, j]) == pytest.approx(expected)
+    assert (low[2] == 0).all()
+    assert (high[2] == 1).all()
+    narrower = matrix.interval(0.8)
+    assert (narrower[0][:2] >= low[:2]).all()
+    assert (narrower[1][:2] < high[:2]).any()
+
+
+def test_interval_of_the_noise_rate_is_that_of_one_minus_the_diagonal():
+    matrix = estimate()
+    low, high = matrix.noise_rate_interval()
+    cells_low, cells_high = matrix.interval()
+    np.testing.assert_allclose(low, 1 - np.diag(cells_high), atol=1e-12)
+    np.testing.assert_allclose(high, 1 - np.diag(cells_low), atol=1e-12)
+    assert matrix.noise_rate_interval(0.5)[1][1] < high[1]
+
+
+def test_known_matrix_has_no_trusted_rows_and_no_intervals():
+    matrix = CorruptionMatrix.flip(3, 0.2)
+    assert matrix.trusted_rows is None
+    for interval in (matrix.interval, matrix.noise_rate_interval):
+        with pytest.raises(ValueError, match="trusted_rows is None"):
+            interval()
+
+
+def test_trusted_rows_are_kept_by_copies_and_distinguish_matrices():
+    matrix, known = estimate(), estimate(None)
+    assert matrix.trusted_rows.tolist() == [3, 40, 0]
+    with pytest.raises(ValueError, match="read-only"):
+        matrix.trusted_rows[0] = 5
+    copies = [CorruptionMatrix(matrix), pickle.loads(pickle.dumps(matrix)), copy.deepcopy(matrix)]
+    for same in copies:
+        assert same == matrix
+        assert hash(same) == hash(matrix)
+        assert same.trusted_rows.tolist() == [3, 40, 0]
+        assert not same.trusted_rows.flags.writeable
+    assert matrix.with_names(["a", "b", "c"]).trusted_rows.tolist() == [3, 40, 0]
+    for other in (known, estimate((3, 41, 0))):
+        assert other != matrix
+        assert hash(other) != hash(matrix)
+    assert known == estimate(None)
+    assert CorruptionMatrix(matrix, trusted_rows=[1, 2, 3]).trusted_rows.tolist() == [1, 2, 3]
+    counts = torch.tensor([3.0, 40.0, 0.0], dtype=torch.float64)  # as the estimators count
+    assert estimate(counts) == matrix
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [1, 2, -1], [1, 2, 0.5], [1, 2, float("nan")], 3, ["1", "2", "3"]])
+def test_invalid_trusted_rows_raise(counts):
+    with pytest.raises(ValueError, match="one number of rows per class, 3 non-negative integers"):
+        estimate(counts)
+
+
+def test_saved_estimate_has_trusted_rows_and_intervals(tmp_path):
+    matrix = estimate()
+    matrix.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / MATRIX_FILE).read_text())
+    assert (content["trusted_rows"], content["interval_level"]) == ([3, 40, 0], 0.95)
+    for name, bound in zip(("low", "high"), matrix.interval(), strict=True):
+        assert content[name] == bound.round(4).tolist()
+    assert CorruptionMatrix.from_pretrained(tmp_path) == matrix
+    for name in ("trusted_rows", "interval_level", "low", "high"):  # as files of earlier versions
+        del content[name]
+    (tmp_path / MATRIX_FILE).write_text(json.dumps(content))
+    assert CorruptionMatrix.from_pretrained(tmp_path) == estimate(None)
+
+
+@pytest.mark.parametrize(("num_labels", "has_intervals"), [(200, True), (201, False)])
+def test_intervals_of_many_classes_are_not_saved(tmp_path, num_labels, has_intervals):
+    matrix = CorruptionMatrix(CorruptionMatrix.flip(num_labels, 0.3), trusted_rows=range(num_labels))
+    matrix.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / MATRIX_FILE).read_text())
+    assert ("low" in content, "high" in content, "interval_level" in content) == (has_intervals,) * 3
+    assert CorruptionMatrix.from_pretrained(tmp_path) == matrix
 
 
 # ---------------------------------------------------------------------- families
@@ -222,6 +311,15 @@ def test_indistinguishable_classes_are_found():
     assert matrix.indistinguishable_classes(threshold=0.01) == []
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 2**32), st.sampled_from([0.3, 3.0, 300.0]))
+def test_indistinguishable_classes_are_those_within_the_threshold(num_labels, seed, evenness):
+    probs = np.random.default_rng(seed).dirichlet(np.full(num_labels, evenness), size=num_labels)
+    distances = 0.5 * np.abs(probs[:, None] - probs[None]).sum(axis=2)
+    expected = [(i, j) for i in range(num_labels) for j in range(i + 1, num_labels) if distances[i, j] < 0.05]
+    assert CorruptionMatrix(probs).indistinguishable_classes() == expected
+
+
 def test_largest_confusions_are_sorted_named_and_off_the_diagonal():
     matrix = CorruptionMatrix([[0.6, 0.4, 0], [0.1, 0.8, 0.1], [0, 0, 1]], ["a", "b", "c"])
     expected = [("a", "b", 0.4), ("b", "a", 0.1), ("b", "c", 0.1)]
@@ -238,6 +336,40 @@ def test_plot_returns_a_figure(num_labels):
     axes = figure.axes[0]
     assert axes.get_title() == "noise"
     assert len(axes.texts) == (9 if num_labels == 3 else 0)
+
+
+def test_plot_of_an_estimate_shows_intervals_and_trusted_rows():
+    figure = estimate((3, 1240, 0)).plot()
+    axes = figure.axes[0]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["cat (3)", "dog (1,240)", "fish (0)"]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["cat", "dog", "fish"]
+    low, high = estimate((3, 1240, 0)).interval()
+    texts = {(round(text.get_position()[1]), round(text.get_position()[0])): [] for text in axes.texts}
+    for text in axes.texts:
+        texts[round(text.get_position()[1]), round(text.get_position()[0])].append(text)
+    assert set(texts) == {(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 2)}  # zeros stay empty
+    for (i, j), (value, interval) in texts.items():
+        assert value.get_text() == f"{PROBS[i][j]:.2f}"
+        bounds = [float(bound) for bound in interval.get_text().split("–")]
+        assert bounds == pytest.approx([low[i, j], high[i, j]], abs=0.0051)
+        assert interval.get_fontsize() < value.get_fontsize()
+    assert [text.get_text() for text in texts[2, 2]] == ["1.00", "0–1"]
+    assert "95% interval" in axes.get_xlabel()
+    assert "interval" not in estimate(None).plot().axes[0].get_xlabel()
+
+
+def test_texts_of_twelve_classes_fit_into_their_cells():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    matrix = CorruptionMatrix(np.full((12, 12), 1 / 12), trusted_rows=[30] * 12)
+    figure = matrix.plot()
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    (left, bottom), (right, top) = axes.transData.transform([(0, 0), (1, 1)])
+    for text in axes.texts:
+        box = text.get_window_extent()
+        assert box.width < abs(right - left)
+        assert box.height < abs(top - bottom) / 2
 
 
 def test_matrix_needs_no_heavy_import():

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glc_hf import CorruptionMatrix
 from tests.training.tiny import VOCABULARY, bert
 
 
@@ -120,7 +121,14 @@ def test_every_link_between_pages_and_files_exists() -> None:
 
 def test_the_guide_shows_how_to_compute_the_metrics() -> None:
     pytest.importorskip("evaluate")
-    exec(_blocks("python", "docs/guide.md")[0], {})
+    exec(_blocks("python", "docs/guide.md")[1], {})
+
+
+def test_the_guide_shows_how_to_get_the_intervals_of_a_matrix() -> None:
+    matrix = CorruptionMatrix(CorruptionMatrix.uniform(3, 0.3), trusted_rows=[3, 40, 0])
+    names = {"matrix": matrix}
+    exec(_blocks("python", "docs/guide.md")[0], names)
+    assert names["low"].tolist() == matrix.noise_rate_interval()[0].tolist()
 
 
 @pytest.mark.parametrize("page", RENDERED)

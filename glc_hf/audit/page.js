@@ -18,6 +18,8 @@ let order = { key: "p", descending: true };
 ["title", "summary", "explanation", "limit"].forEach((id) => {
   byId(id).textContent = data[id];
 });
+byId("warnings").append(...data.warnings.map((warning) => create("li", warning)));
+byId("warnings").hidden = !data.warnings.length;
 byId("heat-note").textContent = data.matrixNote;
 byId("text-filter").hidden = !data.rows.some((row) => row.text);
 

@@ -8,6 +8,7 @@ import hashlib
 import html
 import io
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def write_audit(
     task: str,
     title: str,
     page_rows: int,
+    warnings: Sequence[str] = (),
 ) -> list[Path]:
     """
     Write `audit.parquet`, `audit.csv` and `audit.html`. The files contain class names where they are known.
@@ -41,7 +43,7 @@ def write_audit(
         folder (`str`): Output folder, created if needed.
         audited (`Dataset`): The rows with the audit columns.
         findings (`Findings`): The findings of `audited`.
-        inputs, task, title, page_rows: See [`make_page`].
+        inputs, task, title, page_rows, warnings: See [`make_page`].
 
     Returns:
         `list[Path]`: Paths of the three files.
@@ -52,7 +54,8 @@ def write_audit(
     named = _with_class_names(audited, findings.matrix.label_names)
     named.to_parquet(str(paths[0]))
     _write_csv(named, paths[1])
-    paths[2].write_text(make_page(findings, audited, inputs, task, title, page_rows), encoding="utf-8")
+    page = make_page(findings, audited, inputs, task, title, page_rows, warnings)
+    paths[2].write_text(page, encoding="utf-8")
     return paths
 
 
@@ -88,7 +91,13 @@ def _write_csv(audited: Dataset, path: Path) -> None:
 
 
 def make_page(
-    findings: Findings, rows: Dataset, inputs: tuple[str, ...], task: str, title: str, page_rows: int
+    findings: Findings,
+    rows: Dataset,
+    inputs: tuple[str, ...],
+    task: str,
+    title: str,
+    page_rows: int,
+    warnings: Sequence[str] = (),
 ) -> str:
     """
     Return the HTML page of an audit. It contains everything it needs and loads nothing from the network.
@@ -100,6 +109,7 @@ def make_page(
         task (`str`): `"text"`, `"token"` or `"image"`.
         title (`str`): Title of the page.
         page_rows (`int`): Maximum number of labels on the page; the most suspect ones are shown.
+        warnings (`Sequence[str]`, *optional*): Reasons not to rely on the run, shown above the numbers.
     """
     positions = findings.most_suspect(page_rows)
     unit = "labels" if findings.word is not None else "rows"
@@ -110,6 +120,7 @@ def make_page(
     drawn = matrix.num_labels <= _MAX_CLASSES_DRAWN
     content = {
         "title": title,
+        "warnings": list(warnings),
         "summary": f"{num_suspect:,} of {len(findings):,} labels are more likely wrong than right. About "
         f"{expected:,.0f} wrong labels are expected in total ({expected / max(len(findings), 1):.1%}).",
         "explanation": "p(wrong) is the probability that the given label is not the true label. It combines the "

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from datasets import Dataset, List, Value
 
@@ -17,6 +17,7 @@ from glc_hf.cli.model import check_labels_fit, prepare
 from glc_hf.cli.options import DataArguments, ModelArguments, NoiseArguments
 from glc_hf.cli.parsing import TrainOptions
 from glc_hf.cli.report import COMPARISON_FILE, DIGITS
+from glc_hf.correction.reliability import matrix_warnings, same_row_for_every_class
 from glc_hf.hub.facts import read_facts
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
@@ -30,7 +31,24 @@ _TASKS = {"text-classification": "text", "token-classification": "token", "image
 _WORD = "__word__"
 
 
-def audit_folder(folder: Path, arguments: Namespace) -> tuple[Findings, int, list[Path]]:
+class FolderAudit(NamedTuple):
+    """
+    Result of an audit with a saved model.
+
+    Attributes:
+        findings: The findings.
+        num_trusted: Number of trusted labels.
+        paths: The files written.
+        warnings: Reasons not to rely on the run that trained the model.
+    """
+
+    findings: Findings
+    num_trusted: int
+    paths: list[Path]
+    warnings: list[str]
+
+
+def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     """
     Audit rows with the model in a folder.
 
@@ -38,8 +56,8 @@ def audit_folder(folder: Path, arguments: Namespace) -> tuple[Findings, int, lis
         folder (`Path`): Folder of a model that `glc-hf train` or [`GLCTrainer`] saved.
         arguments (`Namespace`): The arguments of `glc-hf audit`.
 
-    Returns:
-        The findings, the number of trusted labels, and the paths of the files written.
+    Raises:
+        `ValueError`: The matrix has the same row for every class, and `arguments.force` is not set.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}.")
@@ -57,6 +75,14 @@ def audit_folder(folder: Path, arguments: Namespace) -> tuple[Findings, int, lis
     if facts["task"] not in _TASKS:
         raise ValueError(f"{folder} contains a model for {facts['task']}; an audit supports {', '.join(_TASKS)}.")
     matrix = CorruptionMatrix.from_pretrained(folder)
+    if same_row_for_every_class(matrix) and not arguments.force:
+        raise ValueError(
+            f"the run in {folder} can't be trusted: its corruption matrix has the same row for every class, so the "
+            "given labels say nothing about the true ones and an audit would be meaningless. Nothing was written. "
+            "Train stage 1 longer or with a higher learning rate, or audit anyway with --force."
+        )
+    # Folders of earlier versions don't have the warnings.
+    warnings = facts.get("warnings", matrix_warnings(matrix))
     options = _train_options(folder, facts, arguments)
     raw, rows = _load(options, matrix, _TASKS[facts["task"]])
     check_audit_columns(raw)
@@ -72,9 +98,9 @@ def audit_folder(folder: Path, arguments: Namespace) -> tuple[Findings, int, lis
     output = Path(arguments.output_dir).expanduser() if arguments.output_dir else folder / "audit"
     name = options.data.dataset or (facts.get("dataset") or {}).get("name") or "the run"
     title = f"Label audit: {Path(name).name if Path(name).exists() else name}"
-    paths = write_audit(output, audited, findings, rows.columns.inputs, task, title, arguments.page_rows)
+    paths = write_audit(output, audited, findings, rows.columns.inputs, task, title, arguments.page_rows, warnings)
     trusted = int(read_flags(rows.train, flag).values.sum()) if flag in rows.train.column_names else 0
-    return findings, trusted, paths
+    return FolderAudit(findings, trusted, paths, warnings)
 
 
 def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace) -> TrainOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 from glc_hf._compat import versions
 from glc_hf.cli.data import count_changed_labels, count_labels
 from glc_hf.cli.terminal import print_table
-from glc_hf.hub.facts import public_name
+from glc_hf.hub.facts import measured_on, public_name, stage1_of
+from glc_hf.intervals import (
+    ACCURACY_LEVEL,
+    MATRIX_LEVEL,
+    accuracies_differ,
+    format_accuracy,
+    format_count,
+    format_level,
+    smallest_difference,
+    wilson_interval,
+)
 from glc_hf.methods import get_method
 from glc_hf.noise.families import WEAK
 
@@ -20,13 +31,13 @@ from glc_hf.noise.families import WEAK
 if TYPE_CHECKING:
     from glc_hf.cli.model import Prepared
     from glc_hf.cli.parsing import TrainOptions
+    from glc_hf.matrix import CorruptionMatrix
     from glc_hf.training.trainer import GLCTrainer
 
 
 RESULTS_FILE, COMPARISON_FILE = "results.json", "comparison.json"
 # Name of the dataset of the embedded example.
 DIGITS = "digits of scikit-learn"
-_FEW_ROWS = 100
 _SHOWN_CONFUSIONS = 3
 
 
@@ -53,15 +64,51 @@ def results_of(
         "num_labels": rows.num_labels,
         **count_labels(rows, options.config.trusted_column),
         "simulated_noise": _simulated_noise(prepared, options),
-        "accuracy_before_correction": metrics.get("stage1_eval_accuracy"),
-        "accuracy_after_correction": metrics.get("eval_accuracy"),
+        **_accuracies(trainer, metrics),
+        "noise_rates": _noise_rates(matrix) if matrix is not None else [],
+        "interval_levels": {"accuracy": ACCURACY_LEVEL, "noise_rates": MATRIX_LEVEL},
         "distance_to_true_matrix": matrix.distance(true) if matrix is not None and true is not None else None,
         "largest_confusions": matrix.largest_confusions() if matrix is not None else [],
+        "warnings": trainer.warnings,
         "metrics": metrics,
         "arguments": _changed_arguments(trainer, prepared, options),
         "versions": versions(),
         "seconds": round(seconds, 1),
     }
+
+
+def _accuracies(trainer: GLCTrainer, metrics: dict[str, Any]) -> dict[str, Any]:
+    """The accuracies before and after correction with their intervals, and what they were measured on."""
+    counts, unit = measured_on(trainer)
+    before, after = metrics.get("stage1_eval_accuracy"), metrics.get("eval_accuracy")
+    number = counts.get("accuracy", 0)
+
+    def interval(accuracy: float | None) -> list[float] | None:
+        if accuracy is None or not number:
+            return None
+        return [round(float(bound), 6) for bound in wilson_interval(accuracy, number, ACCURACY_LEVEL)]
+
+    return {
+        "evaluated": {"number": number, "unit": unit},
+        "before_correction": stage1_of(trainer),
+        "accuracy_before_correction": before,
+        "accuracy_before_interval": interval(before),
+        "accuracy_after_correction": after,
+        "accuracy_interval": interval(after),
+    }
+
+
+def _noise_rates(matrix: CorruptionMatrix) -> list[dict[str, Any]]:
+    """The noise rate of each class, with its interval if the matrix was estimated from trusted rows."""
+    rates = [
+        {"name": matrix.name_of(label), "rate": round(float(rate), 6), "low": None, "high": None, "trusted_rows": None}
+        for label, rate in enumerate(matrix.noise_rates)
+    ]
+    if matrix.trusted_rows is not None:
+        for entry, count, *bounds in zip(rates, matrix.trusted_rows, *matrix.noise_rate_interval(), strict=True):
+            entry["low"], entry["high"] = (round(float(bound), 6) for bound in bounds)
+            entry["trusted_rows"] = int(count)
+    return rates
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -132,14 +179,13 @@ def print_results(results: dict[str, Any], folder: str) -> None:
             effect = f"{noise['changed_labels']:,} wrong labels"
         lines["simulated noise"] = f"{noise['kind']}{strength}, {effect}"
     final = "accuracy after correction" if get_method(results["method"]).uses_matrix else "accuracy"
-    for name, key, note in (
-        ("accuracy before correction", "accuracy_before_correction", "stage 1"),
-        (final, "accuracy_after_correction", ""),
-    ):
-        accuracy = results[key]
-        if accuracy is not None:
-            notes = ", ".join(filter(None, [note, _uncertainty(accuracy, results)]))
-            lines[name] = f"{accuracy:.1%}" + (f" ({notes})" if notes else "")
+    if results["accuracy_before_correction"] is not None:
+        accuracy = _with_interval(results["accuracy_before_correction"], results)
+        lines["accuracy before correction"] = f"{accuracy}, {results['before_correction']}"
+    if results["accuracy_after_correction"] is not None:
+        lines[final] = _with_interval(results["accuracy_after_correction"], results)
+        if results["evaluated"]["number"]:
+            lines["level of the intervals"] = format_level(ACCURACY_LEVEL)
     if results["distance_to_true_matrix"] is not None:
         lines["distance to the true matrix"] = f"{results['distance_to_true_matrix']:.3f} (0 to 1)"
     if results["largest_confusions"]:
@@ -151,20 +197,24 @@ def print_results(results: dict[str, Any], folder: str) -> None:
     lines["saved to"] = folder
     pipeline = f'transformers.pipeline("{results["task"]}-classification", model="{folder}")'
     print_table(f"glc_hf: method {results['method']}", list(lines.items()), highlight=final)
+    for warning in results["warnings"]:
+        print(f"warning: {warning}")
     print(f"load with: {pipeline}")  # below the table, where a narrow terminal does not break it into pieces
 
 
-def _uncertainty(accuracy: float, results: dict[str, Any]) -> str:
-    """Format the standard error of an accuracy on few rows, which is never zero here."""
-    rows = results["eval_rows"]
-    if rows >= _FEW_ROWS or "train_labels" in results:
-        return ""
-    share = (accuracy * rows + 1) / (rows + 2)
-    return f"± {100 * (share * (1 - share) / rows) ** 0.5:.0f} points on {rows} rows"
+def _with_interval(accuracy: float, results: dict[str, Any]) -> str:
+    evaluated = results["evaluated"]
+    return format_accuracy(accuracy, evaluated["number"], evaluated["unit"])
 
 
 def print_comparison(rows: list[dict[str, Any]], folder: str) -> None:
-    """Print one line per method."""
+    """
+    Print one line per method, and which of them can't be told apart.
+
+    Args:
+        rows (`list[dict]`): The results of the methods, the one with the highest accuracy first.
+        folder (`str`): Folder of the comparison.
+    """
 
     def optional(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
@@ -172,14 +222,45 @@ def print_comparison(rows: list[dict[str, Any]], folder: str) -> None:
     lines = [
         (
             row["method"],
-            " ".join(filter(None, [f"{accuracy:.1%}", _uncertainty(accuracy, row)])),
+            _with_interval(row["accuracy_after_correction"], row),
             optional(row["accuracy_before_correction"], ".1%"),
             optional(row["distance_to_true_matrix"], ".3f"),
             f"{row['seconds']:.0f}" + (" (stage 1 shared)" if row["shared_stages"] else ""),
         )
         for row in rows
-        for accuracy in [row["accuracy_after_correction"]]
     ]
-    header = ("method", "accuracy", "before correction", "matrix distance", "seconds")
+    interval = f"accuracy ({format_level(ACCURACY_LEVEL)} interval)"
+    header = ("method", interval, "before correction", "matrix distance", "seconds")
     print_table("glc_hf: the same rows, noise and initial weights", lines, header)
+    stages: dict[str, list[str]] = {}
+    for row in rows:
+        if row["accuracy_before_correction"] is not None:
+            stages.setdefault(row["before_correction"], []).append(row["method"])
+    for stage, methods in stages.items():
+        print(f"before correction ({', '.join(methods)}): {stage}")
+    if rows[0]["evaluated"]["number"]:
+        print(_differences(rows))
+    for row in rows:
+        for warning in row["warnings"]:
+            print(f"warning ({row['method']}): {warning}")
     print(f"saved to: {folder}")
+
+
+def _differences(rows: list[dict[str, Any]]) -> str:
+    """Say which methods can't be told apart from the best one, the first."""
+    number, unit = rows[0]["evaluated"]["number"], rows[0]["evaluated"]["unit"]
+    start = f"on {format_count(number, unit)}, "
+    accuracies = [row["accuracy_after_correction"] for row in rows]
+    limit = smallest_difference(accuracies[0], number)
+    if math.isfinite(limit):
+        start += f"differences below {100 * limit:.1f} points mean nothing"
+    else:
+        start += "no difference means anything"
+    equal = [
+        row["method"]
+        for row, accuracy in zip(rows, accuracies, strict=True)
+        if not accuracies_differ(accuracies[0], accuracy, number)
+    ]
+    if len(equal) > 1:
+        return f"{start}: {', '.join(equal[:-1])} and {equal[-1]} can't be told apart"
+    return f"{start}; {equal[0]} is better by more" if len(rows) > 1 else start

@@ -70,6 +70,9 @@ def estimate_corruption_matrix(
             spread evenly; `"identity"`; `"uniform"`. One warning lists these classes.
         ignore_index (`int`, *optional*, defaults to -100): Rows with this label are skipped.
 
+    Returns:
+        [`CorruptionMatrix`]: The estimate. Except for `"anchor"` it has `trusted_rows`, and so intervals.
+
     Example:
 
     ```python
@@ -111,7 +114,8 @@ def estimate_corruption_matrix(
         matrix = fill_missing_rows(matrix, counts, missing, label_names)
     if base_rates is not None:
         matrix = match_base_rates(matrix, counts / counts.sum(), base_rates, base_rate_weight)
-    return CorruptionMatrix(matrix, label_names)
+    # Anchors are rows of any kind, so their number says nothing about the estimate.
+    return CorruptionMatrix(matrix, label_names, None if method == "anchor" else counts)
 
 
 def _at_anchors(

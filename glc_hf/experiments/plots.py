@@ -16,7 +16,8 @@ import numpy as np
 
 from glc_hf.experiments.curves import WEAK, ErrorCurve, Runs, Setting, read_runs
 from glc_hf.experiments.results import numbered_results
-from glc_hf.matrix import CorruptionMatrix, draw_matrix, panel_size, to_float64
+from glc_hf.heat_map import draw_matrix, panel_size
+from glc_hf.matrix import CorruptionMatrix, to_float64
 
 
 if TYPE_CHECKING:

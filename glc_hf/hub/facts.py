@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from datasets import Dataset
 from huggingface_hub import ModelCard, constants, model_info
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
@@ -15,6 +16,9 @@ from transformers.models.auto import modeling_auto
 from transformers.utils import logging
 
 from glc_hf._compat import versions
+from glc_hf.hold_out import TRUSTED_SET
+from glc_hf.labels.columns import is_list_feature
+from glc_hf.labels.reading import IGNORED_LABEL, read_integers
 
 
 logger = logging.get_logger(__name__)
@@ -65,7 +69,9 @@ def gather_facts(trainer: Any, finished_at: int | None = None) -> dict[str, Any]
         "num_labels": trainer.num_labels,
         "label_names": trainer.class_names,
         "rows": None if rows is None else {**rows, "eval_rows": _length(trainer.eval_dataset)},
+        "stage1": stage1_of(trainer),
         "evaluation": _evaluation(trainer, finished_at),
+        "warnings": trainer.warnings,
         "step": trainer.state.global_step,
         "epoch": trainer.state.epoch,
         "seed": args.seed,
@@ -90,6 +96,36 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
+def stage1_of(trainer: Any) -> str | None:
+    """What the first stage trained, whose metrics are those before correction; `None` if there is only one stage."""
+    stages = trainer.method.first_stages()
+    return stages[0].description if stages else None
+
+
+class Measured(NamedTuple):
+    """What accuracies were measured on: the number of rows, or of labels if rows contain lists of labels."""
+
+    counts: dict[str, int]
+    unit: str
+
+
+def measured_on(trainer: Any) -> Measured:
+    """Return the number of rows or labels behind each accuracy, by its name in the log without `eval_`. Sets of
+    unknown size, such as streams, are left out."""
+    sets = trainer.eval_dataset
+    sets = {f"{name}_": part for name, part in sets.items()} if isinstance(sets, dict) else {"": sets}
+    sets[f"{TRUSTED_SET}_"] = sets.get(f"{TRUSTED_SET}_", trainer.trusted_eval_dataset)
+    counts, unit = {}, "rows"
+    for prefix, part in sets.items():
+        number = _length(part)
+        if isinstance(part, Dataset) and is_list_feature(part.features.get(trainer.label_column)):
+            number = int((read_integers(part, trainer.label_column).values != IGNORED_LABEL).sum())
+            unit = "labels"
+        if number is not None:
+            counts[f"{prefix}accuracy"] = number
+    return Measured(counts, unit)
+
+
 def _length(dataset: Any) -> int | None:
     if isinstance(dataset, dict):
         lengths = [_length(part) for part in dataset.values()]
@@ -109,7 +145,14 @@ def _evaluation(trainer: Any, finished_at: int | None) -> dict[str, Any] | None:
         best = [entry for entry in entries if entry.get("step") == trainer.state.best_global_step]
         after = (since or best or entries)[-1]
     before = {name: value for entry in history for name, value in _metrics(entry, "stage1_eval_").items()}
-    return {"before": before, "after": _metrics(after, "eval_"), "step": after.get("step")}
+    measured = measured_on(trainer)
+    return {
+        "before": before,
+        "after": _metrics(after, "eval_"),
+        "step": after.get("step"),
+        "measured_on": measured.counts,
+        "unit": measured.unit,
+    }
 
 
 def _metrics(entry: dict[str, Any], prefix: str) -> dict[str, float]:

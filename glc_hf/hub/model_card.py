@@ -15,6 +15,16 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from glc_hf.hub.facts import base_model_of, dataset_of, gather_facts, read_facts, write_facts
+from glc_hf.intervals import (
+    ACCURACY_LEVEL,
+    MATRIX_LEVEL,
+    accuracies_differ,
+    format_count,
+    format_interval,
+    format_level,
+    mean_interval,
+    wilson_interval,
+)
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 
 
@@ -22,13 +32,12 @@ logger = logging.get_logger(__name__)
 
 CARD_FILE = "README.md"
 PICTURE_FILE = "corruption_matrix.png"
-_STAGE1 = {"probe": "stage 1, linear probe", "short": "stage 1, short training"}
 _TEMPLATE = "model_card_template.md"
 _TAGS = ("glc_hf", "label-noise", "gold-loss-correction")
 _SHOWN_CONFUSIONS = 3
+_PICTURE_DPI = 150  # the intervals are small
 # With more classes, the card has no table per class.
 _MAX_CLASSES_IN_TABLE = 60
-_MAX_MISSING_CLASSES = 10
 
 
 def write_card(folder: str | Path) -> Path:
@@ -42,7 +51,7 @@ def write_card(folder: str | Path) -> Path:
     matrix = None
     if (folder / MATRIX_FILE).is_file():
         matrix = CorruptionMatrix.from_pretrained(folder)
-        matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight")
+        matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight", dpi=_PICTURE_DPI)
     make_card(read_facts(folder), matrix).save(folder / CARD_FILE)
     return folder / CARD_FILE
 
@@ -72,21 +81,16 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> ModelCa
         matrix_origin="The matrix was provided by the user."
         if facts.get("matrix_given")
         else "The matrix was estimated during training.",
-        mean_noise=f"{matrix.noise_rates.mean():.1%}" if matrix is not None else "",
+        noise_level=format_level(MATRIX_LEVEL) if matrix is not None and matrix.trusted_rows is not None else "",
+        mean_noise=_mean_noise(matrix) if matrix is not None else "",
         confusions=[
             {**entry, "share": f"{entry['probability']:.0%}"}
             for entry in (matrix.largest_confusions(_SHOWN_CONFUSIONS) if matrix is not None else [])
         ],
         facts=facts,
         **_evaluation(facts),
-        comparison=[
-            {
-                "method": f"`{row['method']}`",
-                "accuracy": f"{row['accuracy']:.4f}",
-                "this": row["method"] == facts["method"],
-            }
-            for row in facts.get("comparison", ())
-        ],
+        accuracy_level=format_level(ACCURACY_LEVEL),
+        **_comparison(facts),
         usage=_usage(facts, matrix),
         base=_base(facts),
         seed=facts["seed"],
@@ -182,15 +186,29 @@ def _class_table(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> list
     rows = facts["rows"]
     if rows is None or facts["num_labels"] > _MAX_CLASSES_IN_TABLE:
         return []
+    noise = [""] * facts["num_labels"]
+    if matrix is not None:
+        noise = [f"{rate:.1%}" for rate in matrix.noise_rates]
+        if matrix.trusted_rows is not None:
+            intervals = zip(*matrix.noise_rate_interval(), strict=True)
+            noise = [f"{rate} ({format_interval(*bounds)})" for rate, bounds in zip(noise, intervals, strict=True)]
     return [
         {
             "name": _class_name(facts, label),
             "given": f"{given:,}",
             "trusted": f"{trusted:,}",
-            "noise": f"{matrix.noise_rates[label]:.1%}" if matrix is not None else "",
+            "noise": noise[label],
         }
         for label, (given, trusted) in enumerate(zip(rows["given_by_class"], rows["trusted_by_class"], strict=True))
     ]
+
+
+def _mean_noise(matrix: CorruptionMatrix) -> str:
+    mean = f"{matrix.noise_rates.mean():.1%}"
+    if matrix.trusted_rows is None:
+        return mean
+    bounds = mean_interval(matrix.noise_rates, *matrix.noise_rate_interval())
+    return f"{mean} ({format_level(MATRIX_LEVEL)} interval: {format_interval(*bounds)})"
 
 
 def _class_name(facts: dict[str, Any], label: int) -> str:
@@ -201,22 +219,67 @@ def _evaluation(facts: dict[str, Any]) -> dict[str, Any]:
     evaluation = facts["evaluation"]
     if evaluation is None:
         return {"measures": [], "has_before": False, "stage1": "", "evaluated_on": ""}
-    before = evaluation["before"]
+    before, after, counts = evaluation["before"], evaluation["after"], _counts(facts)
     rows = (facts["rows"] or {}).get("eval_rows")
     size = f"{rows:,} rows" if rows else "the evaluation set"
     step = "" if evaluation["step"] in (None, facts["step"]) else f" at step {evaluation['step']:,}"
+    note = f" Brackets contain {format_level(ACCURACY_LEVEL)} intervals." if counts.keys() & after.keys() else ""
     return {
         "measures": [
             {
-                "name": name.replace("_", " "),
-                "before": f"{before[name]:.4f}" if name in before else "–",
-                "after": f"{value:.4f}",
+                "name": name.replace("_", " ")
+                + (f" ({format_count(counts[name], _unit(facts))})" if name in counts else ""),
+                "before": _figure(before[name], counts.get(name)) if name in before else "–",
+                "after": _figure(value, counts.get(name)),
             }
-            for name, value in evaluation["after"].items()
+            for name, value in after.items()
         ],
         "has_before": bool(before),
-        "stage1": _STAGE1.get(facts["arguments"].get("stage1"), "stage 1"),
-        "evaluated_on": f"Evaluated on {size}{step}, against the labels in the dataset.",
+        "stage1": facts.get("stage1") or "stage 1",
+        "evaluated_on": f"Evaluated on {size}{step}, against the labels in the dataset.{note}",
+    }
+
+
+def _counts(facts: dict[str, Any]) -> dict[str, int]:
+    """Number of rows or labels behind each accuracy."""
+    counts = (facts["evaluation"] or {}).get("measured_on", {})
+    return {name: count for name, count in counts.items() if count}
+
+
+def _unit(facts: dict[str, Any]) -> str:
+    return facts["evaluation"].get("unit", "rows")
+
+
+def _figure(value: float, rows: int | None) -> str:
+    """A metric, and its interval if it is an accuracy on a known number of rows."""
+    if not rows or not 0 <= value <= 1:
+        return f"{value:.4f}"
+    low, high = wilson_interval(value, rows, ACCURACY_LEVEL)
+    return f"{value:.4f} ({low:.3f} to {high:.3f})"
+
+
+def _comparison(facts: dict[str, Any]) -> dict[str, Any]:
+    """The accuracies of all methods of a comparison, and what to think of the difference to the best other one."""
+    compared, rows, own = facts.get("comparison", ()), _counts(facts).get("accuracy"), facts["method"]
+    others = sorted((row for row in compared if row["method"] != own), key=lambda row: -row["accuracy"])
+    mine = [row["accuracy"] for row in compared if row["method"] == own]
+    sentence = ""
+    if rows and mine and others and not accuracies_differ(mine[0], others[0]["accuracy"], rows):
+        sentence = (
+            f"The difference between this model and the best other one (`{others[0]['method']}`) means nothing on "
+            f"{format_count(rows, _unit(facts))}: it can be due to chance."
+        )
+    return {
+        "comparison": [
+            {
+                "method": f"`{row['method']}`",
+                "accuracy": _figure(row["accuracy"], rows),
+                "this": row["method"] == own,
+            }
+            for row in compared
+        ],
+        "comparison_has_intervals": bool(rows),
+        "comparison_note": sentence,
     }
 
 
@@ -249,15 +312,7 @@ def _base(facts: dict[str, Any]) -> str:
 
 
 def _limits(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> list[str]:
-    limits = []
-    rows = facts["rows"]
-    missing = [label for label, count in enumerate(rows["trusted_by_class"]) if count == 0] if rows else []
-    if missing and matrix is not None and not facts.get("matrix_given"):
-        names = ", ".join(_escape(_class_name(facts, label)) for label in missing[:_MAX_MISSING_CLASSES])
-        more = f" and {len(missing) - _MAX_MISSING_CLASSES} more" if len(missing) > _MAX_MISSING_CLASSES else ""
-        limits.append(
-            f"Classes without trusted rows: {names}{more}. Their rows of the matrix are filled in, not estimated."
-        )
+    limits = [_escape(warning[:1].upper() + warning[1:]) for warning in facts.get("warnings", ())]
     if matrix is not None:
         limits.append("The matrix describes noise per class: noise that depends on the example is averaged out.")
     if facts["evaluation"] is not None:

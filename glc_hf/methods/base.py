@@ -17,6 +17,7 @@ from glc_hf.correction.calibration import match_base_rates
 from glc_hf.correction.linear import FeatureTable
 from glc_hf.correction.loss import corrected_cross_entropy
 from glc_hf.correction.refinement import fill_missing_rows
+from glc_hf.correction.reliability import matrix_warnings
 from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.registry import Registry
@@ -141,6 +142,14 @@ class Stage:
     held_out: float = 0.0
     start: Literal["initial", "previous"] = "initial"
     mode: Literal["full", "short", "probe"] = "full"
+
+    @property
+    def description(self) -> str:
+        """What was trained and on which labels, for tables: `"full training on the noisy labels"`."""
+        if self.mode == "probe":
+            return "linear probe on pretrained features"
+        labels = {"untrusted": "the noisy labels", "trusted": "the trusted labels", "all": "all labels"}[self.items]
+        return f"{self.mode} training on {labels}"
 
 
 class Inferred(NamedTuple):
@@ -287,6 +296,14 @@ class Method:
     def estimate(self, run: EstimationRun) -> None:
         """Estimate what the last stage needs, such as the matrix. Called after the first stages."""
 
+    def warnings(self) -> list[str]:
+        """Reasons not to rely on the run, from what was estimated so far. They are stored with the model."""
+        return [
+            warning if source == ONE_SOURCE else f"source {source}: {warning}"
+            for source, matrix in self.matrices.items()
+            for warning in matrix_warnings(matrix)
+        ]
+
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         """The steps of the last stage, of `total`, after which [`~Method.refine`] is called."""
         return ()
@@ -355,12 +372,13 @@ def accumulate_trusted(run: EstimationRun, accumulator: _Matrix, temperature: fl
 
 
 def finish_matrix(run: EstimationRun, args: Any, probs: torch.Tensor, counts: torch.Tensor) -> CorruptionMatrix:
-    """Fill the rows of classes without trusted items, match the base rates if asked, and add the class names."""
+    """Fill the rows of classes without trusted items, match the base rates if asked, and add the class names and the
+    number of trusted items per class."""
     probs = fill_missing_rows(probs, counts, args.missing_classes, run.label_names)
     if args.match_base_rates:
         noisy = run.class_counts("untrusted")
         probs = match_base_rates(probs, counts / counts.sum(), noisy / noisy.sum(), args.base_rate_weight)
-    return CorruptionMatrix(probs, run.label_names)
+    return CorruptionMatrix(probs, run.label_names, counts)
 
 
 def save_matrices(matrices: dict[str, CorruptionMatrix], folder: str | Path) -> None:

@@ -177,7 +177,7 @@ def refine_estimate(run: EstimationRun, estimate: CorruptionMatrix, seed: int) -
         counts.clamp(min=rare_class_threshold(counts)),
         reduce=run.sum_over_processes,
     )
-    return CorruptionMatrix(refined, estimate.label_names)
+    return CorruptionMatrix(refined, estimate.label_names, estimate.trusted_rows)
 
 
 def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any) -> CorruptionMatrix | None:
@@ -225,7 +225,7 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any
             counts.clamp(min=rare_class_threshold(counts)),
             reduce=run.sum_over_processes,
         )
-    return CorruptionMatrix(matrix, estimate.label_names)
+    return CorruptionMatrix(matrix, estimate.label_names, estimate.trusted_rows)
 
 
 def _num_items(classes: int) -> int:

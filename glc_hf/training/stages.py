@@ -15,7 +15,7 @@ from transformers import set_seed
 from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
-from glc_hf.matrix import CorruptionMatrix
+from glc_hf.correction.reliability import few_rows_warning, singular_warning
 from glc_hf.methods.base import Stage, load_matrices
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import TrainedStage
@@ -157,7 +157,9 @@ class FirstStages:
         set_seed(parent.args.seed)
         self.method.estimate(parent.estimation_run(self.stages))
         for matrix in self.method.matrices.values():
-            _warn_if_singular(matrix)
+            # Classes without trusted rows have had their warning in the estimate.
+            for warning in filter(None, (singular_warning(matrix), few_rows_warning(matrix))):
+                logger.warning(warning)
         if self.stages and self.method.last_stage().start == "previous":
             parent.model.load_state_dict(self.stages[-1].weights())
         if parent.keeps_state:
@@ -285,22 +287,3 @@ def _unchanged_precision(trainer: StageTrainer) -> Iterator[None]:
 def _tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()
-
-
-def _warn_if_singular(matrix: CorruptionMatrix) -> None:
-    pairs = matrix.indistinguishable_classes()
-    every_pair = matrix.num_labels * (matrix.num_labels - 1) // 2
-    if len(pairs) == every_pair > 1:
-        logger.warning(
-            "the corruption matrix has the same row for every class: stage 1 has learned little more than the "
-            "frequencies of the labels, or the labels carry no information about the classes. Train stage 1 longer or "
-            "with a higher learning rate. Until then neither the correction nor an audit is meaningful."
-        )
-    elif pairs:
-        named = ", ".join(f"{matrix.name_of(i)}/{matrix.name_of(j)}" for i, j in pairs[:5])
-        more = f" and {len(pairs) - 5} more pairs" if len(pairs) > 5 else ""
-        logger.warning(
-            f"the corruption matrix is close to singular: the noisy labels of {named}{more} have almost the same "
-            "distribution, so only trusted rows can separate these classes. More trusted rows of these classes, or a "
-            "longer stage 1, may help."
-        )

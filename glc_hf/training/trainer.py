@@ -73,9 +73,10 @@ class GLCTrainer(HubMixin, StageTrainer):
         corruption_matrix ([`CorruptionMatrix`], *optional*):
             A known matrix. It is used as it is, without a first stage.
 
-    After `train()`, `corruption_matrix` is the matrix that was used. `save_model` writes it and a model card beside
-    the weights, and the model is a plain one that `from_pretrained` and `pipeline` load without this library.
-    `push_to_hub` uploads all of it in one commit, and `audit` finds the labels of a dataset that look wrong.
+    After `train()`, `corruption_matrix` is the matrix that was used, and `warnings` lists reasons not to rely on it.
+    `save_model` writes both and a model card beside the weights, and the model is a plain one that `from_pretrained`
+    and `pipeline` load without this library. `push_to_hub` uploads all of it in one commit, and `audit` finds the
+    labels of a dataset that look wrong.
     """
 
     _tag_names = ["glc_hf", "label-noise"]  # noqa: RUF012  (the name that Trainer uses)
@@ -150,6 +151,13 @@ class GLCTrainer(HubMixin, StageTrainer):
     def corruption_matrix(self) -> CorruptionMatrix | None:
         """The matrix of a single source, as in `corruption_matrices`; `None` if there is none."""
         return self.corruption_matrices.get(ONE_SOURCE)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons not to rely on the last `train()`: classes that can't be separated, and classes with no or few
+        trusted rows. `save_model` stores them, and the model card and `glc-hf audit` show them. They depend only on
+        the method's estimate, so a resumed run has the same ones."""
+        return [] if self.method is None else self.method.warnings()
 
     def _make_method(self) -> Method:
         if self.num_labels is None:

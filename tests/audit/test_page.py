@@ -36,10 +36,10 @@ def _findings(number: int, seed: int = 0) -> Findings:
     return Findings(matrix, np.arange(number), None, given, suggested, p_wrong)
 
 
-def _page(number: int = 3000, limit: int = 1000) -> tuple[str, Findings]:
+def _page(number: int = 3000, limit: int = 1000, warnings: tuple[str, ...] = ()) -> tuple[str, Findings]:
     findings = _findings(number)
     rows = Dataset.from_dict({"text": [f"{EVIL[n % 3]} number {n}" for n in range(number)]})
-    return make_page(findings, rows, ("text",), "text", "Label audit: <animals>", limit), findings
+    return make_page(findings, rows, ("text",), "text", "Label audit: <animals>", limit, warnings), findings
 
 
 def _data(page: str) -> dict[str, Any]:
@@ -56,6 +56,15 @@ def test_page_contains_the_most_suspect_rows_and_the_total_number() -> None:
     assert data["limit"].startswith("1,000 of 3,000 rows are on this page")
     assert data["summary"].startswith(f"{findings.suspect.sum():,} of 3,000 labels are more likely wrong than right")
     assert [entry["given"] for entry in data["classes"]] == np.bincount(findings.given).tolist()
+
+
+def test_page_contains_the_warnings_of_the_run() -> None:
+    warnings = ("few trusted rows for <b>cow</b>", EVIL[0])
+    page, _ = _page(30, warnings=warnings)
+    assert _data(page)["warnings"] == list(warnings)
+    assert "</script><script>" not in page
+    assert page.index('id="warnings"') < page.index('id="summary"')
+    assert _data(_page(30)[0])["warnings"] == []
 
 
 def test_page_loads_nothing_from_the_network() -> None:
@@ -180,4 +189,10 @@ def test_page_works_in_a_real_browser(browser: Any, tmp_path: Path) -> None:
     assert len(column(0)) == 200
     find("#text").send_keys("nothing has this")
     assert column(0) == ["No rows match the filters."]
+    assert not find("#warnings").is_displayed()
+    warnings = ("few trusted rows for <b>cow</b>", EVIL[0])
+    path.write_text(_page(30, warnings=warnings)[0], encoding="utf-8")
+    browser.get(path.as_uri())
+    assert tuple(item.text for item in browser.find_elements("css selector", "#warnings li")) == warnings
+    assert browser.title == "Label audit: <animals>"
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

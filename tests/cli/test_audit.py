@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value, load_dataset
 
+from glc_hf import CorruptionMatrix
 from glc_hf.cli.report import DIGITS
+from glc_hf.correction.reliability import matrix_warnings
 
 from .conftest import CLASSES, WORDS, text_rows, write_csv
 
@@ -131,6 +135,68 @@ def test_token_labels_are_audited_per_word_and_truncated_words_have_no_p_wrong(
     assert json.loads(lists.suggested_label[1])[0] == "animal"
     assert json.loads(lists.p_wrong[0])[14:] == [None] * 26
     assert "NaN" not in lists.p_wrong[0]
+
+
+def _copy_with(folder: Path, copy: Path, matrix: CorruptionMatrix | None = None, **facts: Any) -> Path:
+    """A copy of a model with other facts, or another matrix."""
+    shutil.copytree(folder / "model", copy)
+    shutil.rmtree(copy / "audit", ignore_errors=True)
+    if matrix is not None:
+        matrix.save_pretrained(copy)
+    content = {**json.loads((copy / "glc_summary.json").read_text()), **facts}
+    (copy / "glc_summary.json").write_text(json.dumps(content))
+    return copy
+
+
+def _page_warnings(model: Path) -> list[str]:
+    page = (model / "audit" / "audit.html").read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["warnings"]
+
+
+def test_warnings_of_the_run_come_before_the_numbers_and_on_the_page(glc_hf, folder: Path, tmp_path: Path) -> None:
+    warnings = ["few trusted rows for 1 of 3 classes: tool (2).", "no trusted row for 1 of 3 classes: food."]
+    model = _copy_with(folder, tmp_path / "model", warnings=warnings)
+    outcome = glc_hf("audit", model, "--dataset", folder / "train.csv")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith(f"warning: {warnings[0]}\nwarning: {warnings[1]}\nrows: 240 ")
+    assert _page_warnings(model) == warnings
+
+
+def test_audit_of_a_reliable_run_has_no_warnings(glc_hf, folder: Path, tmp_path: Path) -> None:
+    model = _copy_with(folder, tmp_path / "model")
+    outcome = glc_hf("audit", model, "--dataset", folder / "train.csv")
+    assert outcome.code == 0, outcome.err
+    assert "warning" not in outcome.out
+    assert _page_warnings(model) == []
+
+
+def test_folder_without_stored_warnings_gets_those_of_its_matrix(glc_hf, folder: Path, tmp_path: Path) -> None:
+    known = CorruptionMatrix.from_pretrained(folder / "model")
+    model = _copy_with(folder, tmp_path / "model", CorruptionMatrix(known, trusted_rows=[20, 20, 0]))
+    facts = json.loads((model / "glc_summary.json").read_text())
+    del facts["warnings"]
+    (model / "glc_summary.json").write_text(json.dumps(facts))
+    outcome = glc_hf("audit", model, "--dataset", folder / "train.csv")
+    assert outcome.out.startswith("warning: no trusted row for 1 of 3 classes: tool.")
+
+
+def test_same_row_for_every_class_stops_the_audit_unless_forced(glc_hf, folder: Path, tmp_path: Path) -> None:
+    same = CorruptionMatrix([[0.4, 0.3, 0.3]] * 3, list(CLASSES), [20, 20, 20])
+    model = _copy_with(folder, tmp_path / "model", same, warnings=matrix_warnings(same))
+    before = sorted(path.name for path in model.rglob("*"))
+    argv = ["audit", model, "--dataset", folder / "train.csv"]
+    outcome = glc_hf(*argv)
+    assert outcome.code == 2
+    assert "can't be trusted: its corruption matrix has the same row for every class" in outcome.complaint
+    assert "--force" in outcome.complaint
+    assert outcome.out == ""
+    assert sorted(path.name for path in model.rglob("*")) == before
+    assert glc_hf(*argv, "--output-dir", tmp_path / "out").code == 2
+    assert not (tmp_path / "out").exists()
+    forced = glc_hf(*argv, "--force")
+    assert forced.code == 0, forced.err
+    assert forced.out.startswith("warning: the corruption matrix has the same row for every class")
+    assert (model / "audit" / "audit.csv").is_file()
 
 
 def test_missing_folder_facts_rows_and_classes_are_named(glc_hf, folder: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from transformers import AutoModelForSequenceClassification
 
+from glc_hf.cli.report import print_comparison
 from glc_hf.cli.terminal import SaveOnInterrupt
+from glc_hf.intervals import format_accuracy
 
 from .conftest import results_in, text_rows, write_csv
 
@@ -44,6 +47,12 @@ def test_methods_are_compared_in_one_table_and_share_stage_1(glc_hf, tmp_path: P
     lines = outcome.out.splitlines()
     header = next(index for index, line in enumerate(lines) if line.startswith("method"))
     assert [line.split()[0] for line in lines[header + 1 : header + 5]] == [row["method"] for row in rows]
+    assert "accuracy (90% interval)" in lines[header]
+    assert f"{format_accuracy(accuracies[0], 30)}  " in lines[header + 1]
+    assert "before correction (glc, confusion_matrix): full training on the noisy labels" in (
+        outcome.out.replace("(confusion_matrix, glc)", "(glc, confusion_matrix)")
+    )
+    assert re.search(r"\non 30 rows, differences below \d+\.\d points mean nothing", outcome.out)
     for method in methods:
         AutoModelForSequenceClassification.from_pretrained(output / method)
         assert results_in(output / method)["method"] == method
@@ -52,6 +61,68 @@ def test_methods_are_compared_in_one_table_and_share_stage_1(glc_hf, tmp_path: P
         assert all(f"| `{other}`" in card for other in methods)
     assert not (output / "no_correction" / "corruption_matrix.json").exists()
     assert (output / "glc" / "corruption_matrix.json").exists()
+
+
+def _result(method: str, accuracy: float, rows: int, **others: Any) -> dict[str, Any]:
+    result = {
+        "method": method, "accuracy_after_correction": accuracy, "accuracy_before_correction": None,
+        "before_correction": None, "distance_to_true_matrix": None, "seconds": 1.0, "shared_stages": 0,
+        "evaluated": {"number": rows, "unit": "rows"}, "warnings": [],
+    }  # fmt: skip
+    return {**result, **others}
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "rows", "line"),
+    [
+        (
+            {"glc": 0.9, "trusted_only": 0.85, "reweight": 0.82, "forward": 0.3},
+            60,
+            "on 60 rows, differences below 11.0 points mean nothing: glc, trusted_only and reweight can't be told "
+            "apart",
+        ),
+        (
+            {"glc": 0.9, "trusted_only": 0.85},
+            60,
+            "on 60 rows, differences below 11.0 points mean nothing: glc and trusted_only can't be told apart",
+        ),
+        (
+            {"glc": 0.9, "trusted_only": 0.85},
+            6000,
+            "on 6,000 rows, differences below 0.9 points mean nothing; glc is better by more",
+        ),
+        (
+            {"glc": 1.0, "trusted_only": 0.0},
+            1,
+            "on 1 row, no difference means anything: glc and trusted_only can't be told apart",
+        ),
+        ({"glc": 0.9}, 60, "on 60 rows, differences below 11.0 points mean nothing"),
+    ],
+)
+def test_comparison_names_the_methods_that_cannot_be_told_apart(
+    capsys: pytest.CaptureFixture[str], accuracies: dict[str, float], rows: int, line: str
+) -> None:
+    print_comparison([_result(method, accuracy, rows) for method, accuracy in accuracies.items()], "folder")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [line, "saved to: folder"]
+
+
+def test_comparison_prints_what_was_measured_before_correction_and_the_warnings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stage = {"accuracy_before_correction": 0.4, "before_correction": "short training on the noisy labels"}
+    other = {"accuracy_before_correction": 0.5, "before_correction": "short training on all labels"}
+    rows = [
+        _result("glc", 0.9, 60, **stage, warnings=["few trusted rows."]),
+        _result("forward", 0.8, 60, **other),
+        _result("confusion_matrix", 0.7, 60, **stage),
+        _result("no_correction", 0.3, 0),
+    ]
+    print_comparison(rows, "folder")
+    out = capsys.readouterr().out
+    assert "\nbefore correction (glc, confusion_matrix): short training on the noisy labels\n" in out
+    assert "\nbefore correction (forward): short training on all labels\n" in out
+    assert "\nwarning (glc): few trusted rows.\n" in out
 
 
 def test_a_method_gives_the_same_alone_and_in_a_comparison(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from glc_hf.cli import model as loading
 from glc_hf.cli.data import load_rows
 from glc_hf.cli.model import load_model, prepare
 from glc_hf.cli.parsing import parse
+from glc_hf.hub.facts import read_facts
+from glc_hf.intervals import format_accuracy, wilson_interval
 
 from .conftest import CLASSES, WORDS, results_in, text_rows, write_csv
 
@@ -52,8 +53,24 @@ def test_model_learns_the_true_labels_of_a_noisy_csv(glc_hf, tmp_path: Path, tin
     # All untrusted labels are wrong in the same way: without correction the accuracy is 0, with it 1.
     assert results["accuracy_before_correction"] <= 0.05
     assert results["accuracy_after_correction"] >= 0.95
-    accuracy = re.escape(f"{results['accuracy_after_correction']:.1%}")
-    assert re.search(rf"accuracy after correction: {accuracy} \(± \d points on 60 rows\)\n", outcome.out)
+    before, after = (
+        format_accuracy(results[f"accuracy_{when}_correction"], 60, level=0.9) for when in ("before", "after")
+    )
+    assert f"\naccuracy before correction: {before}, full training on the noisy labels\n" in outcome.out
+    assert f"\naccuracy after correction: {after}\nlevel of the intervals: 90%\n" in outcome.out
+    for name, interval in (("before_correction", "before_interval"), ("after_correction", "interval")):
+        bounds = wilson_interval(results[f"accuracy_{name}"], 60, 0.9)
+        assert results[f"accuracy_{interval}"] == pytest.approx(bounds, abs=1e-6)
+    assert results["evaluated"] == {"number": 60, "unit": "rows"}
+    assert results["interval_levels"] == {"accuracy": 0.9, "noise_rates": 0.95}
+    matrix = CorruptionMatrix.from_pretrained(output)
+    assert matrix.trusted_rows.tolist() == [20, 20, 20]
+    low, high = matrix.noise_rate_interval()
+    assert [entry["name"] for entry in results["noise_rates"]] == list(CLASSES)
+    for label, entry in enumerate(results["noise_rates"]):
+        expected = {"rate": matrix.noise_rates[label], "low": low[label], "high": high[label], "trusted_rows": 20}
+        assert {name: entry[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert results["warnings"] == []
     confusions = {(entry["true"], entry["noisy"]) for entry in results["largest_confusions"][:3]}
     assert confusions == {("animal", "food"), ("food", "tool"), ("tool", "animal")}
     classify = pipeline("text-classification", model=str(output))
@@ -132,7 +149,41 @@ def test_given_matrix_is_used_unchanged(glc_hf, tmp_path: Path, tiny_bert: Path)
     outcome = glc_hf("train", *argv, "--corruption-matrix", tmp_path / "known")
     assert outcome.code == 0, outcome.err
     assert np.array_equal(CorruptionMatrix.from_pretrained(tmp_path / "model").probs, matrix.probs)
-    assert results_in(tmp_path / "model")["accuracy_before_correction"] is None
+    results = results_in(tmp_path / "model")
+    assert results["accuracy_before_correction"] is results["accuracy_before_interval"] is None
+    assert results["before_correction"] is None
+    expected = {"rate": pytest.approx(0.2), "low": None, "high": None, "trusted_rows": None}
+    assert [{**entry, "name": ""} for entry in results["noise_rates"]] == [{"name": "", **expected}] * 3
+
+
+def test_run_without_evaluation_rows_has_no_accuracy_and_no_interval(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    # With one trusted row per class, none can be held out.
+    rows = [{**row, "trusted": "yes" if index < 3 else "no"} for index, row in enumerate(text_rows(30))]
+    path = write_csv(tmp_path / "train.csv", rows)
+    argv = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model"]
+    outcome = glc_hf("train", *argv, *QUICK)
+    assert outcome.code == 0, outcome.err
+    results = results_in(tmp_path / "model")
+    assert results["evaluated"]["number"] == 0
+    assert results["accuracy_interval"] is None
+    assert "accuracy" not in outcome.out
+    assert "level of the intervals" not in outcome.out
+
+
+def test_warnings_are_printed_and_written(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    rows = noisy_rows(60, every=2)
+    rows += [{"text": "the rice was here", "label": "snack", "trusted": flag} for flag in ["yes"] + ["no"] * 9]
+    data, output = tmp_path / "data", tmp_path / "model"
+    data.mkdir()
+    write_csv(data / "train.csv", rows)
+    write_csv(data / "test.csv", text_rows(30, seed=1))
+    outcome = glc_hf("train", "--dataset", data, "--model", tiny_bert, "--output-dir", output, *QUICK)
+    assert outcome.code == 0, outcome.err
+    results = results_in(output)
+    (few,) = [warning for warning in results["warnings"] if "few trusted rows" in warning]
+    assert "for 1 of 4 classes: snack (1). " in few
+    assert f"\nwarning: {few}\n" in outcome.out
+    assert read_facts(output)["warnings"] == results["warnings"]
 
 
 def test_true_matrix_method_uses_the_matrix_of_the_simulated_noise(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
@@ -198,6 +249,11 @@ def test_token_classification_from_a_parquet_file(glc_hf, tmp_path: Path, tiny_b
     assert (results["task"], results["train_rows"], results["train_labels"]) == ("token", 36, 144)
     assert (results["trusted"], results["untrusted"]) == (72, 72)
     assert "trusted: 72 of 144 labels" in outcome.out
+    number = results["evaluated"]["number"]
+    assert results["evaluated"]["unit"] == "labels"
+    assert number == 4 * results["eval_rows"]
+    accuracy = format_accuracy(results["accuracy_after_correction"], number, "labels")
+    assert f"accuracy after correction: {accuracy}\n" in outcome.out
     entities = pipeline("token-classification", model=str(output))("the cat was here")
     assert len(entities) == 4
     assert {entry["entity"] for entry in entities} <= {"D", "N", "V"}

@@ -126,6 +126,15 @@ def test_gold_estimate_recovers_the_true_matrix():
     assert estimate_corruption_matrix(probs, labels).distance(truth) < 1e-12
 
 
+def test_estimate_from_trusted_rows_counts_them_per_class(data):
+    probs, labels = data
+    labels[:3] = -100
+    expected = np.bincount(np.asarray(labels[3:]), minlength=5).tolist()
+    for method in ("gold", "confusion"):
+        assert estimate_corruption_matrix(probs, labels, method).trusted_rows.tolist() == expected
+    assert estimate_corruption_matrix(probs, labels, "anchor").trusted_rows is None
+
+
 # ---------------------------------------------------------------------------------------------- missing classes
 @pytest.mark.parametrize("method", ["gold", "confusion"])
 @pytest.mark.parametrize("missing", ["average", "identity", "uniform"])

@@ -16,15 +16,18 @@ from transformers.pipelines import SUPPORTED_TASKS
 
 from glc_hf import CorruptionMatrix, GLCTrainer, __version__
 from glc_hf.cli.main import main
-from glc_hf.hub.facts import base_model_of, public_name, read_facts
+from glc_hf.hub.facts import base_model_of, measured_on, public_name, read_facts
 from glc_hf.hub.model_card import make_card, write_card
-from tests.training.tiny import bert, config, noisy_text_rows, text_rows
+from glc_hf.intervals import mean_interval, wilson_interval
+from tests.training.tiny import bert, config, noisy_text_rows, text_rows, token_bert, token_collator, token_rows
 
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"\d[\d,]*"
 FIGURE = r"\d\.\d{4}"
 SHARE = r"\d+(\.\d)?%"
+ACCURACY = r"\d\.\d{4} \(\d\.\d{3} to \d\.\d{3}\)"
+BOUNDS = r"\d+\.\d to \d+\.\d"
 CLASS = r"class [012]"
 # ⏎ at the end of a line stands for one whitespace character.
 CARD = rf"""---
@@ -65,27 +68,27 @@ library `glc_hf`\.
 Dataset: \[ann/reviews\]\(https://huggingface\.co/datasets/ann/reviews\)\. Training set: 120 rows\. Trusted⏎
 \(carefully checked\) labels: 24 \(20\.0%\)\.
 
-\| class \| rows with this label \| trusted \| estimated noise rate \|
+\| class \| rows with this label \| trusted \| estimated noise rate \(95% interval\) \|
 \| --- \| --- \| --- \| --- \|
-(\| {CLASS} \| {NUMBER} \| {NUMBER} \| {SHARE} \|
+(\| {CLASS} \| {NUMBER} \| {NUMBER} \| {SHARE} \({BOUNDS}\) \|
 ){{3}}
 ## Label noise
 
 !\[p\(noisy label \| true label\)\]\(corruption_matrix\.png\)
 
 Rows are true classes, columns are the labels that the noisy source assigns\. The matrix was estimated during⏎
-training\. Averaged over the classes, {SHARE} of the labels are wrong\. Largest confusions:
+training\. Averaged over the classes, {SHARE} \(95% interval: {BOUNDS}\) of the labels are wrong\. Largest confusions:
 
 (- {CLASS} is labeled {CLASS} in {SHARE} of its rows
 ){{3}}
 ## Evaluation
 
-Evaluated on 60 rows, against the labels in the dataset\.
+Evaluated on 60 rows, against the labels in the dataset\. Brackets contain 90% intervals\.
 
-\| metric \| before correction \(stage 1\) \| this model \|
+\| metric \| before correction \(full training on the noisy labels\) \| this model \|
 \| --- \| --- \| --- \|
 \| loss \| {FIGURE} \| {FIGURE} \|
-\| accuracy \| {FIGURE} \| {FIGURE} \|
+\| accuracy \(60 rows\) \| {ACCURACY} \| {ACCURACY} \|
 
 ## Usage
 
@@ -112,6 +115,8 @@ Versions: glc_hf {re.escape(__version__)}, python [\d.]+(, \w+ [\w.+]+)+\.
 
 ## Limitations
 
+- The corruption matrix is close to singular: [^\n]*
+- Few trusted rows for 1 of 3 classes: class 1 \(6\)\. [^\n]*
 - The matrix describes noise per class: noise that depends on the example is averaged out\.
 - The metrics are only as reliable as the labels of the evaluation set\.
 
@@ -162,10 +167,18 @@ def test_card_contains_the_metrics_of_the_run(run: Path) -> None:
     history = json.loads((run / "checkpoint-16" / "trainer_state.json").read_text())["log_history"]
     after = [entry["eval_accuracy"] for entry in history if "eval_accuracy" in entry][-1]
     before = [entry["stage1_eval_accuracy"] for entry in history if "stage1_eval_accuracy" in entry][-1]
-    assert f"| accuracy | {before:.4f} | {after:.4f} |" in text
+    cells = [
+        f"{value:.4f} ({low:.3f} to {high:.3f})"
+        for value in (before, after)
+        for low, high in [wilson_interval(value, 60, 0.9)]
+    ]
+    assert f"| accuracy (60 rows) | {cells[0]} | {cells[1]} |" in text
     matrix = CorruptionMatrix.from_pretrained(run)
-    for label in range(3):
-        assert f"{matrix.noise_rates[label]:.1%} |" in text
+    low, high = matrix.noise_rate_interval()
+    for label, rate in enumerate(matrix.noise_rates):
+        assert f"| {rate:.1%} ({100 * low[label]:.1f} to {100 * high[label]:.1f}) |" in text
+    bounds = mean_interval(matrix.noise_rates, low, high)
+    assert f"{matrix.noise_rates.mean():.1%} (95% interval: {100 * bounds[0]:.1f} to {100 * bounds[1]:.1f})" in text
     assert "`learning_rate` | 0.01 |" in text
     assert "hub_token" not in text
 
@@ -232,10 +245,101 @@ def _facts(run: Path, **changes: Any) -> dict[str, Any]:
     return {**read_facts(run), **changes}
 
 
+def test_card_of_a_known_matrix_has_no_intervals(run: Path) -> None:
+    text = make_card(_facts(run), CorruptionMatrix.uniform(3, 0.3)).text
+    assert "| estimated noise rate |" in text
+    assert text.count(" 20.0% |\n") == 3
+    assert "Averaged over the classes, 20.0% of the labels are wrong." in text
+
+
 def test_card_shows_the_other_methods_of_a_comparison(run: Path) -> None:
     compared = [{"method": "glc", "accuracy": 0.9}, {"method": "no_correction", "accuracy": 0.3}]
     text = make_card(_facts(run, comparison=compared), None).text
+    assert "| method | accuracy (90% interval) |" in text
+    assert "| `glc` (this model) | 0.9000 (0.818 to 0.947) |\n| `no_correction` | 0.3000 (0.213 to 0.404) |" in text
+    assert "means nothing" not in text
+    unknown = {**read_facts(run)["evaluation"], "measured_on": {}}
+    text = make_card(_facts(run, comparison=compared, evaluation=unknown), None).text
+    assert "| method | accuracy |" in text
     assert "| `glc` (this model) | 0.9000 |\n| `no_correction` | 0.3000 |" in text
+
+
+@pytest.mark.parametrize(("best", "rows", "chance"), [(0.93, 60, True), (0.87, 60, True), (0.93, 6000, False)])
+def test_card_says_if_the_difference_to_the_best_other_method_can_be_chance(
+    run: Path, best: float, rows: int, chance: bool
+) -> None:
+    compared = [
+        {"method": "no_correction", "accuracy": 0.3},
+        {"method": "glc", "accuracy": 0.9},
+        {"method": "trusted_only", "accuracy": best},
+    ]
+    evaluation = {**read_facts(run)["evaluation"], "measured_on": {"accuracy": rows}}
+    text = make_card(_facts(run, comparison=compared, evaluation=evaluation), None).text
+    sentence = f"best other one (`trusted_only`) means nothing on {rows:,} rows: it can be due to chance."
+    assert (sentence in text) is chance
+
+
+def test_card_counts_the_rows_of_each_evaluation_set_and_labels_of_tokens(tmp_path: Path) -> None:
+    settings = config(tmp_path, max_steps=2, trusted_eval_fraction=0.25)
+    data = noisy_text_rows(240)
+    trainer = GLCTrainer(bert(), settings, train_dataset=data, eval_dataset=text_rows(50))
+    held_out = len(trainer.trusted_eval_dataset)
+    assert measured_on(trainer) == ({"accuracy": 50, "trusted_accuracy": held_out}, "rows")
+    several = {"easy": text_rows(20), "hard": text_rows(30)}
+    trainer = GLCTrainer(bert(), settings, train_dataset=data, eval_dataset=several)
+    counts = {"easy_accuracy": 20, "hard_accuracy": 30, "trusted_accuracy": held_out}
+    assert measured_on(trainer) == (counts, "rows")
+    stream = text_rows(20).to_iterable_dataset()
+    trainer = GLCTrainer(bert(), config(tmp_path), train_dataset=data, eval_dataset=stream)
+    assert measured_on(trainer).counts == {}
+    tokens = token_rows(40)
+    tokens = tokens.add_column("trusted", [row % 4 == 0 for row in range(40)])
+    trainer = GLCTrainer(
+        token_bert(), config(tmp_path), train_dataset=tokens, eval_dataset=tokens, data_collator=token_collator()
+    )
+    labels = sum(label != -100 for row in tokens["labels"] for label in row)
+    assert measured_on(trainer) == ({"accuracy": labels}, "labels")
+    trainer.train()
+    trainer.evaluate()
+    trainer.save_model()
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert f"| accuracy ({labels:,} labels) |" in card
+
+
+def test_card_lists_the_warnings_of_the_run_among_its_limitations(run: Path) -> None:
+    warnings = ["no trusted row for 1 of 3 classes: a*b|c. Check.", "few trusted rows for 1 of 3 classes: d (2)."]
+    text = make_card(_facts(run, warnings=warnings), None).text
+    limits = text[text.index("## Limitations") :]
+    assert "- No trusted row for 1 of 3 classes: a\\*b\\|c. Check.\n- Few trusted rows for 1 of 3 cl" in limits
+
+
+def test_warnings_are_saved_with_the_model(tmp_path: Path) -> None:
+    arguments = config(tmp_path, learning_rate=1e-9)
+    trainer = GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows())
+    trainer.train()
+    trainer.save_model()
+    assert "same row for every class" in trainer.warnings[0]
+    assert read_facts(tmp_path)["warnings"] == trainer.warnings
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "- The corruption matrix has the same row for every class" in card
+
+
+@pytest.mark.parametrize(
+    ("stage1", "method", "name"),
+    [
+        ("short", "glc", "short training on the noisy labels"),
+        ("full", "forward", "full training on all labels"),
+    ],
+)
+def test_card_names_what_the_metrics_before_correction_are_of(
+    tmp_path: Path, stage1: str, method: str, name: str
+) -> None:
+    arguments = config(tmp_path, stage1=stage1, method=method)
+    trainer = GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows(), eval_dataset=text_rows(30))
+    trainer.train()
+    trainer.evaluate()
+    trainer.save_model()
+    assert f"| before correction ({name}) |" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_card_names_a_linear_probe_in_stage_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +349,8 @@ def test_card_names_a_linear_probe_in_stage_1(tmp_path: Path, monkeypatch: pytes
     trainer.train()
     trainer.evaluate()
     trainer.save_model()
-    assert "before correction (stage 1, linear probe)" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "| before correction (linear probe on pretrained features) |" in card
 
 
 def test_card_states_what_is_unknown(run: Path) -> None:
@@ -276,11 +381,9 @@ def test_class_names_are_escaped(run: Path) -> None:
     assert r"| \*x\* y |" in text
 
 
-def test_card_names_classes_without_trusted_rows_and_simulated_noise(run: Path) -> None:
-    rows = {**read_facts(run)["rows"], "trusted_by_class": [10, 0, 14]}
+def test_card_names_the_simulated_noise(run: Path) -> None:
     noise = {"kind": "flip", "strength": 0.4, "changed_labels": 31}
-    text = make_card(_facts(run, rows=rows, simulated_noise=noise), CorruptionMatrix.from_pretrained(run)).text
-    assert "Classes without trusted rows: class 1. Their rows of the matrix are filled in" in text
+    text = make_card(_facts(run, simulated_noise=noise), CorruptionMatrix.from_pretrained(run)).text
     assert "The label noise is simulated: flip, strength 0.4, 31 labels changed." in text
 
 

@@ -17,6 +17,7 @@ def test_forward_uses_the_softmax_of_the_row_just_below_the_percentile(tmp_path)
         column = probs[:, k].copy()
         column[column >= np.percentile(column, 97, method="higher")] = 0
         np.testing.assert_allclose(method.matrix.probs[k], probs[column.argmax()], atol=1e-6)
+    assert method.matrix.trusted_rows is None
 
 
 def test_forward_uses_the_maximum_at_percentile_100_and_for_many_classes(tmp_path):

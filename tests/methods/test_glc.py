@@ -22,6 +22,7 @@ def test_matrix_is_the_mean_softmax_of_trusted_rows_per_class(tmp_path):
     method = make_method("glc", tmp_path, 2)
     method.estimate(FakeRun([probs], labels=[0, 0, 1, 1], trusted=[True, True, True, False]))
     np.testing.assert_allclose(method.matrix.probs, [[0.8, 0.2], [0.2, 0.8]], atol=1e-7)
+    assert method.matrix.trusted_rows.tolist() == [2, 1]
 
 
 def test_with_an_accurate_stage_1_glc_is_accurate_and_the_confusion_matrix_is_biased(tmp_path):
@@ -39,6 +40,7 @@ def test_with_an_accurate_stage_1_glc_is_accurate_and_the_confusion_matrix_is_bi
     assert true_matrix.distance(gold.matrix) < 0.03
     assert true_matrix.distance(confusion.matrix) == pytest.approx(0.3, abs=0.01)
     assert np.diag(confusion.matrix.probs).max() < 0.01
+    assert confusion.matrix.trusted_rows.tolist() == np.bincount(labels).tolist()
 
 
 def test_paired_estimator_counts_labels_without_a_first_stage(tmp_path):
@@ -46,6 +48,7 @@ def test_paired_estimator_counts_labels_without_a_first_stage(tmp_path):
     assert method.first_stages() == []
     method.estimate(FakeRun([], [0, 0, 0, 0, 1, 1, 1], [True] * 6 + [False], noisy=[0, 1, 1, 1, 1, 0, 1]))
     np.testing.assert_allclose(method.matrix.probs, [[0.25, 0.75], [0.5, 0.5]])
+    assert method.matrix.trusted_rows.tolist() == [4, 2]
 
 
 def test_calibration_corrects_overconfidence(tmp_path):
@@ -116,6 +119,10 @@ def test_matrix_is_refined_after_one_third_and_two_thirds_of_the_steps(tmp_path:
     assert between != after
     assert trainer.corruption_matrix == after
     assert after.label_names == ["class 0", "class 1", "class 2"]
+    data = trainer.train_dataset
+    trusted = [label for label, flag in zip(data["label"], data["trusted"], strict=True) if flag]
+    for matrix in (before, between, after):
+        assert matrix.trusted_rows.tolist() == np.bincount(trusted).tolist()
 
 
 def test_refined_matrix_is_closer_to_the_true_one(tmp_path: Path) -> None:
@@ -138,6 +145,18 @@ def test_given_matrix_is_not_refined(tmp_path: Path, method: str) -> None:
     trainer, _ = _trainer(tmp_path, corruption_matrix=given, method=method)
     trainer.train()
     np.testing.assert_array_equal(trainer.corruption_matrix.probs, given.probs)
+
+
+def test_matrix_of_a_class_without_trusted_rows_has_the_whole_range_as_interval(tmp_path: Path) -> None:
+    probs = [[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.5, 0.5]]
+    method = make_method("glc", tmp_path, 2)
+    with pytest.warns(UserWarning, match="no trusted row"):
+        method.estimate(FakeRun([probs], labels=[0, 0, 1, 1], trusted=[True, True, False, False]))
+    assert method.matrix.trusted_rows.tolist() == [2, 0]
+    low, high = method.matrix.interval()
+    assert low[1].tolist() == [0.0, 0.0]
+    assert high[1].tolist() == [1.0, 1.0]
+    assert any(warning.startswith("no trusted row for 1 of 2 classes: 1.") for warning in method.warnings())
 
 
 def test_confusion_matrix_is_not_refined(tmp_path: Path) -> None:

@@ -145,6 +145,7 @@ def test_refinement_on_features_brings_the_matrix_closer_to_the_true_one(tmp_pat
     joint = make_trainer(tmp_path / "joint", data=data, max_steps=1)
     joint.train()
     before, after = truth.distance(plain.corruption_matrix), truth.distance(joint.corruption_matrix)
+    assert joint.corruption_matrix.trusted_rows.tolist() == plain.corruption_matrix.trusted_rows.tolist()
     assert after < before / 2
 
 

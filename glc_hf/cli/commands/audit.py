@@ -20,7 +20,9 @@ def main(argv: list[str]) -> int:
     set_up_messages(quiet=not sys.stdout.isatty())
     folder = Path(arguments.folder).expanduser()
     with spinner(f"auditing with {folder.name}"):
-        findings, num_trusted, paths = audit_folder(folder, arguments)
+        findings, num_trusted, paths, warnings = audit_folder(folder, arguments)
+    for warning in warnings:
+        print(f"warning: {warning}")
     expected = float(findings.p_wrong.sum())
     lines = {
         "labels" if findings.word is not None else "rows": f"{len(findings):,} ({num_trusted:,} trusted)",
@@ -60,5 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--page-rows", type=int, default=1000, metavar="N", help="maximum number of rows on the page (default: 1000)")
     add("--output-dir", metavar="FOLDER", help="folder to write to (default: FOLDER/audit)")
+    add(
+        "--force",
+        action="store_true",
+        help="audit although the matrix has the same row for every class, which makes an audit meaningless",
+    )
     add("--debug", action="store_true", help="show the traceback of an error")
     return parser
