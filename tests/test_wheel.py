@@ -85,8 +85,8 @@ def test_installed_wheel_trains_and_audits_away_from_the_sources(
     rows = [{**row, "trusted": "yes" if index % 4 == 0 else "no"} for index, row in enumerate(text_rows(60))]
     data = write_csv(tmp_path / "train.csv", rows)
     out = _run(
-        *glc_hf, "train", "--dataset", data, "--model", tiny_bert, "--output-dir", "model", "--max-steps", "3",
-        "--save-strategy", "no",
+        *glc_hf, "train", "--dataset", data, "--model", tiny_bert, "--output-dir", "model", "--max-steps", "20",
+        "--learning-rate", "5e-3", "--save-strategy", "no",
     )  # fmt: skip
     assert "saved to: model" in out
     assert (tmp_path / "model" / "corruption_matrix.json").is_file()
