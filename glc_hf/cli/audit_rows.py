@@ -39,7 +39,7 @@ class FolderAudit(NamedTuple):
         findings: The findings.
         num_trusted: Number of trusted labels.
         paths: The files written.
-        warnings: Reasons not to rely on the run that trained the model.
+        warnings: The verdict of the run that trained the model, and reasons not to rely on it.
     """
 
     findings: Findings
@@ -82,7 +82,9 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
             "Train stage 1 longer or with a higher learning rate, or audit anyway with --force."
         )
     # Folders of earlier versions don't have the warnings.
-    warnings = facts.get("warnings", matrix_warnings(matrix))
+    warnings = list(facts.get("warnings", matrix_warnings(matrix)))
+    if facts.get("verdict"):
+        warnings.insert(0, f"verdict of the training: {facts['verdict']['sentence']}")
     options = _train_options(folder, facts, arguments)
     raw, rows = _load(options, matrix, _TASKS[facts["task"]])
     check_audit_columns(raw)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from glc_hf._compat import versions
 from glc_hf.cli.data import count_changed_labels, count_labels
 from glc_hf.cli.terminal import print_table
+from glc_hf.correction.verdict import Verdict
 from glc_hf.hub.facts import measured_on, public_name, stage1_of
 from glc_hf.intervals import (
     ACCURACY_LEVEL,
@@ -69,6 +70,7 @@ def results_of(
         "interval_levels": {"accuracy": ACCURACY_LEVEL, "noise_rates": MATRIX_LEVEL},
         "distance_to_true_matrix": matrix.distance(true) if matrix is not None and true is not None else None,
         "largest_confusions": matrix.largest_confusions() if matrix is not None else [],
+        "verdict": None if trainer.verdict is None else trainer.verdict.to_dict(),
         "warnings": trainer.warnings,
         "metrics": metrics,
         "arguments": _changed_arguments(trainer, prepared, options),
@@ -197,6 +199,8 @@ def print_results(results: dict[str, Any], folder: str) -> None:
     lines["saved to"] = folder
     pipeline = f'transformers.pipeline("{results["task"]}-classification", model="{folder}")'
     print_table(f"glc_hf: method {results['method']}", list(lines.items()), highlight=final)
+    if results["verdict"] is not None:
+        print(f"verdict: {Verdict.from_dict(results['verdict'])}")
     for warning in results["warnings"]:
         print(f"warning: {warning}")
     print(f"load with: {pipeline}")  # below the table, where a narrow terminal does not break it into pieces

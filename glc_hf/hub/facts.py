@@ -71,6 +71,7 @@ def gather_facts(trainer: Any, finished_at: int | None = None) -> dict[str, Any]
         "rows": None if rows is None else {**rows, "eval_rows": _length(trainer.eval_dataset)},
         "stage1": stage1_of(trainer),
         "evaluation": _evaluation(trainer, finished_at),
+        "verdict": None if trainer.verdict is None else trainer.verdict.to_dict(),
         "warnings": trainer.warnings,
         "step": trainer.state.global_step,
         "epoch": trainer.state.epoch,

@@ -88,6 +88,7 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> ModelCa
             for entry in (matrix.largest_confusions(_SHOWN_CONFUSIONS) if matrix is not None else [])
         ],
         facts=facts,
+        verdict=_verdict(facts),
         **_evaluation(facts),
         accuracy_level=format_level(ACCURACY_LEVEL),
         **_comparison(facts),
@@ -280,6 +281,26 @@ def _comparison(facts: dict[str, Any]) -> dict[str, Any]:
         ],
         "comparison_has_intervals": bool(rows),
         "comparison_note": sentence,
+    }
+
+
+def _verdict(facts: dict[str, Any]) -> dict[str, Any] | None:
+    verdict = facts.get("verdict")
+    if not verdict:
+        return None
+    return {
+        "sentence": verdict["sentence"],
+        "level": format_level(verdict["level"]),
+        "ways": [
+            {
+                "name": name,
+                "this": name == verdict["chosen"],
+                "accuracy": f"{way['accuracy']:.1%}",
+                "interval": format_interval(way["low"], way["high"]),
+                "measured": way["measured"],
+            }
+            for name, way in verdict["ways"].items()
+        ],
     }
 
 

@@ -14,10 +14,11 @@ import torch
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
 from glc_hf.correction.calibration import match_base_rates
-from glc_hf.correction.linear import FeatureTable
+from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.correction.loss import corrected_cross_entropy
 from glc_hf.correction.refinement import fill_missing_rows
 from glc_hf.correction.reliability import matrix_warnings
+from glc_hf.correction.verdict import Verdict
 from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.registry import Registry
@@ -135,6 +136,10 @@ class Stage:
         start (`str`, *optional*, defaults to `"initial"`): `"initial"` to start from the initial weights, `"previous"`
             to start from the weights of the stage before.
         mode (`str`, *optional*, defaults to `"full"`): `"full"`, `"short"` or `"probe"`, as `GLCConfig.stage1`.
+        fraction (`float`, *optional*, defaults to 1.0): Share of the epochs (or of `max_steps`) of the run.
+        trusted_share (`float`, *optional*): Share of trusted rows in every epoch. An epoch then has as many rows as
+            the training set: trusted rows are repeated, and each epoch has its part of the untrusted rows. With 1.0
+            there are trusted rows only.
     """
 
     items: Items
@@ -142,14 +147,17 @@ class Stage:
     held_out: float = 0.0
     start: Literal["initial", "previous"] = "initial"
     mode: Literal["full", "short", "probe"] = "full"
+    fraction: float = 1.0
+    trusted_share: float | None = None
 
     @property
     def description(self) -> str:
         """What was trained and on which labels, for tables: `"full training on the noisy labels"`."""
         if self.mode == "probe":
             return "linear probe on pretrained features"
+        length = self.mode if self.fraction == 1.0 else f"{self.fraction:.0%} of a full"
         labels = {"untrusted": "the noisy labels", "trusted": "the trusted labels", "all": "all labels"}[self.items]
-        return f"{self.mode} training on {labels}"
+        return f"{length} training on {labels}"
 
 
 class Inferred(NamedTuple):
@@ -171,6 +179,7 @@ class Probe(Protocol):
     """A stage that is a linear head on fixed features."""
 
     table: FeatureTable
+    head: LinearHead
     penalty: float
 
 
@@ -236,6 +245,7 @@ class Method:
     Attributes:
         matrices (`dict[str, CorruptionMatrix]`): The matrix of each source of labels. A method with one source stores
             it as `matrix`, which is the entry [`ONE_SOURCE`].
+        verdict ([`Verdict`], *optional*): What the run is worth, for methods that judge it.
     """
 
     name: ClassVar[str]
@@ -256,6 +266,9 @@ class Method:
         self.given_matrix = given_matrix
         self.matrices: dict[str, CorruptionMatrix] = {}
         self.matrix = given_matrix
+        self.verdict: Verdict | None = None
+        # Whether rows have numbers; those of a stream don't. Set by the trainer before the stages are asked for.
+        self.numbered = True
         if given_matrix is not None and not self.uses_matrix:
             raise ValueError(
                 f"method {self.name!r} does not use a corruption matrix, but one is given: remove it, or use "
@@ -277,7 +290,8 @@ class Method:
         """Raise for options that the method can't work with. Called before any training."""
 
     def prepare_model(self, model: torch.nn.Module) -> None:
-        """Raise for models that the method can't train, and set up the others. Called before any training."""
+        """Raise for models that the method can't train, and set up the others. Called before any training, and before
+        the stages are asked for."""
 
     def first_stages(self) -> list[Stage]:
         """The stages before the last one, in order."""
@@ -308,11 +322,16 @@ class Method:
         """The steps of the last stage, of `total`, after which [`~Method.refine`] is called."""
         return ()
 
-    def refine(self, run: EstimationRun) -> None:
-        """Improve the estimate during the last stage; stage 0 of `run` is the last stage as it is now."""
+    def refine(self, run: EstimationRun, progress: float) -> None:
+        """Improve the estimate during the last stage; stage 0 of `run` is the last stage as it is now, and `progress`
+        the share of its steps that are done."""
 
     def restore_refined(self, matrices: dict[str, CorruptionMatrix]) -> None:
         """Restore the matrices that [`~Method.refine`] had produced, in a resumed last stage."""
+
+    def restore_verdict(self, verdict: Verdict) -> None:
+        """Restore the verdict of a checkpoint, in a resumed last stage."""
+        self.verdict = verdict
 
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
         """Loss of each item in the last stage, in the shape of the items; 0 for items that don't count."""

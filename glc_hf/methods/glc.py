@@ -117,7 +117,7 @@ class GoldLossCorrection(MatrixMethod):
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         return refinement_steps(total) if self._refines else ()
 
-    def refine(self, run: EstimationRun) -> None:
+    def refine(self, run: EstimationRun, progress: float) -> None:
         self.first_estimate = self.first_estimate or self.matrix
         self.matrix = refine_estimate(run, self.first_estimate, self.args.seed) or self.matrix
 

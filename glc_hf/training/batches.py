@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from transformers.trainer_utils import RemoveColumnsCollator
 
 from glc_hf.labels.label_batch import label_batch
 from glc_hf.labels.reading import Column, flags_of_row
+from glc_hf.randomness import random_uint64
 
 
 ROW_KEY = "__row__"
@@ -50,6 +51,54 @@ class FlaggedRows(torch.utils.data.Dataset):
             values, offsets = self.flags.values, self.flags.offsets
             flags = values[rows] if offsets is None else [values[offsets[row] : offsets[row + 1]] for row in rows]
         return FlaggedBatch(columns, numbers, flags, self.trusted_column)
+
+
+class MixedSampler(torch.utils.data.Sampler):
+    """
+    Positions of one epoch in which trusted rows have a fixed share. Rows of each kind are drawn in random order
+    without repetition until all of them were drawn, across epochs. An epoch depends only on the seed and its number.
+
+    Args:
+        trusted (`np.ndarray` of bool): Whether each position of the dataset is a trusted row.
+        share (`float`): Share of trusted rows.
+        size (`int`): Number of rows in an epoch.
+        seed (`int`): The seed.
+    """
+
+    def __init__(self, trusted: np.ndarray, share: float, size: int, seed: int) -> None:
+        self.positions = [np.flatnonzero(trusted), np.flatnonzero(~trusted)]
+        number = round(share * size) if len(self.positions[1]) else size
+        self.sizes = [number, size - number]
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return sum(self.sizes)
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = np.concatenate([self._draw(kind) for kind in range(2)])
+        order = np.argsort(random_uint64("mix order", self.seed, np.arange(len(drawn)), _same(self.epoch, drawn)))
+        return iter(drawn[order].tolist())
+
+    def _draw(self, kind: int) -> np.ndarray:
+        """Entries [epoch · size, (epoch + 1) · size) of an endless list of permutations."""
+        positions, size = self.positions[kind], self.sizes[kind]
+        if size == 0:
+            return positions[:0]
+        first = self.epoch * size
+        rounds = range(first // len(positions), (first + size - 1) // len(positions) + 1)
+        listed = [
+            positions[np.argsort(random_uint64(f"mix {kind}", self.seed, positions, _same(number, positions)))]
+            for number in rounds
+        ]
+        return np.concatenate(listed)[first - rounds[0] * len(positions) :][:size]
+
+
+def _same(number: int, like: np.ndarray) -> np.ndarray:
+    return np.full(len(like), number)
 
 
 class FlaggedBatch(Sequence):

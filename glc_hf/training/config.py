@@ -13,6 +13,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
+from glc_hf.methods.auto import AutoOptions
 from glc_hf.methods.base import SharedOptions
 from glc_hf.methods.confusion_matrix import ConfusionMatrixOptions
 from glc_hf.methods.distillation import DistillationOptions
@@ -31,7 +32,13 @@ _LOCAL_ARGUMENTS = {
 
 @dataclass
 class GLCConfig(
-    GLCOptions, ConfusionMatrixOptions, ForwardOptions, DistillationOptions, SharedOptions, TrainingArguments
+    AutoOptions,
+    GLCOptions,
+    ConfusionMatrixOptions,
+    ForwardOptions,
+    DistillationOptions,
+    SharedOptions,
+    TrainingArguments,
 ):
     r"""
     Configuration of [`GLCTrainer`]: all of `TrainingArguments`, with the same defaults, and the parameters below. It

@@ -200,4 +200,5 @@ class RefinementCallback(TrainerCallback):
         if state is not trainer.state or not trainer.training_data.numbered:
             return
         if state.global_step in trainer.method.refinement_steps(state.max_steps):
-            trainer.method.refine(trainer.estimation_run([TrainedStage(trainer)]))
+            progress = state.global_step / state.max_steps
+            trainer.method.refine(trainer.estimation_run([TrainedStage(trainer)]), progress)

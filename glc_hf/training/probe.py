@@ -64,6 +64,11 @@ class ProbeStage(TrainedStage):
         self._table: FeatureTable | None = None
         self._labels = torch.from_numpy(np.asarray(self.data.item_labels("all")))
 
+    @property
+    def head(self) -> LinearHead | None:
+        """The fitted head."""
+        return self._tap.head
+
     # ------------------------------------------------------------------ features
     @property
     def table(self) -> FeatureTable:

@@ -33,6 +33,7 @@ from transformers.trainer_callback import ExportableState, TrainerControl, Train
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
+from glc_hf.correction.verdict import load_verdict, save_verdict
 from glc_hf.matrix import MATRIX_TENSOR_FILE, CorruptionMatrix
 from glc_hf.methods.base import Method, load_matrices, save_matrices
 
@@ -154,6 +155,8 @@ class RunFolder:
         if tensors:
             save_file(tensors, self.state / "estimate.safetensors")
         save_matrices(method.matrices, self.state)
+        if method.verdict is not None:
+            save_verdict(method.verdict, self.state)
         content = {"record": dict(record), "history": history, "has_matrix": bool(method.matrices)}
         # Written last and atomically: it marks the rest as complete.
         write_atomically(self.state / _ESTIMATE_FILE, json.dumps(content))
@@ -165,6 +168,7 @@ class RunFolder:
             return None
         if content["has_matrix"]:
             method.matrices = load_matrices(self.state)
+        method.verdict = load_verdict(self.state)
         tensors = self.state / "estimate.safetensors"
         if tensors.is_file():
             method.load_state(load_file(tensors))

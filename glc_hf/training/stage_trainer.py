@@ -101,7 +101,8 @@ class StageTrainer(ResumableTrainer):
             raise ValueError("training needs a train_dataset.")
         dataset = self.stage_rows()
         batch = self._train_batch_size * self.accelerator.num_processes
-        if self.args.dataloader_drop_last and has_length(dataset) and len(dataset) < batch:
+        repeats = self.stage.trusted_share is not None
+        if self.args.dataloader_drop_last and not repeats and has_length(dataset) and len(dataset) < batch:
             raise ValueError(
                 f"{self.stage_name} has {len(dataset)} rows, fewer than one batch of {batch}: dataloader_drop_last "
                 "would drop all of them. Use smaller batches, or dataloader_drop_last=False."
@@ -113,6 +114,11 @@ class StageTrainer(ResumableTrainer):
             sampler_fn=self._get_train_sampler,
             is_training=True,
         )
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler | None:
+        if self.stage.trusted_share is not None and isinstance(train_dataset, FlaggedRows):
+            return self.training_data.sampler(train_dataset, self.stage)
+        return super()._get_train_sampler(train_dataset)
 
     def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> torch.utils.data.DataLoader:
         if isinstance(dataset, datasets.Dataset):

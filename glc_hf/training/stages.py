@@ -16,6 +16,7 @@ from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
 from glc_hf.correction.reliability import few_rows_warning, singular_warning
+from glc_hf.correction.verdict import load_verdict
 from glc_hf.methods.base import Stage, load_matrices
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import TrainedStage
@@ -93,12 +94,17 @@ class FirstStages:
             history = []
         if history is None:
             return False
-        refined = load_matrices(checkpoint) if checkpoint is not None else {}
-        if refined:
-            self.method.restore_refined(refined)
+        if checkpoint is not None:
+            verdict = load_verdict(checkpoint)
+            if verdict is not None:
+                self.method.restore_verdict(verdict)
+            refined = load_matrices(checkpoint)
+            if refined:
+                self.method.restore_refined(refined)
         stages = self.method.first_stages()
         if checkpoint is None and stages and self.method.last_stage().start == "previous":
-            stored = self._stored(len(stages))
+            trained = [number for number, stage in enumerate(stages, start=1) if stage.mode != "probe"]
+            stored = self._stored(trained[-1])
             if stored is None:
                 return False  # a complete run without its checkpoints
             self.parent.model.load_state_dict(stored.weights)
@@ -108,7 +114,7 @@ class FirstStages:
     def _run_stage(self, number: int, stage: Stage, ignore_keys: list[str] | None) -> None:
         model = copy.deepcopy(self.parent.model)
         if stage.start == "previous" and self.stages:
-            model.load_state_dict(self.stages[-1].weights())
+            model.load_state_dict(self._previous_weights())
         trainer = stage_trainer(self.parent, number, stage, model)
         trained = ProbeStage(trainer) if stage.mode == "probe" else GradientStage(trainer)
         self.stages.append(trained)
@@ -134,6 +140,10 @@ class FirstStages:
         if shared is not None and stage.start == "initial":
             shared[stage] = FinishedStage({k: v.cpu().clone() for k, v in weights.items()}, trainer.state.log_history)
         self._store(trainer, number, weights, trainer.state.log_history)
+
+    def _previous_weights(self) -> dict[str, torch.Tensor]:
+        """The weights of the last stage that has trained the network."""
+        return next(stage.weights() for stage in reversed(self.stages) if stage.probe is None)
 
     def _store(
         self,
@@ -161,7 +171,7 @@ class FirstStages:
             for warning in filter(None, (singular_warning(matrix), few_rows_warning(matrix))):
                 logger.warning(warning)
         if self.stages and self.method.last_stage().start == "previous":
-            parent.model.load_state_dict(self.stages[-1].weights())
+            parent.model.load_state_dict(self._previous_weights())
         if parent.keeps_state:
             if parent.args.should_save:
                 self.run_folder.save_estimate(self.method, parent.run_record(), self.history)
@@ -222,10 +232,15 @@ def stage_arguments(parent: Any, number: int, stage: Stage) -> GLCConfig:
         args.max_steps = args.stage1_max_steps
     if args.stage1_learning_rate is not None:
         args.learning_rate = args.stage1_learning_rate
-    if stage.mode == "short":
-        args.num_train_epochs *= args.stage1_fraction
-        args.max_steps = max(1, round(args.max_steps * args.stage1_fraction)) if args.max_steps > 0 else -1
+    shorten(args, stage.fraction * (args.stage1_fraction if stage.mode == "short" else 1.0))
     return args
+
+
+def shorten(args: GLCConfig, fraction: float) -> None:
+    """Multiply epochs and steps of a stage by a fraction."""
+    if fraction != 1.0:
+        args.num_train_epochs *= fraction
+        args.max_steps = max(1, round(args.max_steps * fraction)) if args.max_steps > 0 else -1
 
 
 def _stage_optimizer(parent: Any) -> tuple[type[torch.optim.Optimizer], dict[str, Any]] | None:

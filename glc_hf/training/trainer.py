@@ -18,6 +18,7 @@ from transformers.utils import logging
 from glc_hf import __version__
 from glc_hf._compat import check_trainer, has_prepared_models, undo_preparation
 from glc_hf.audit.findings import add_audit_columns, check_audit_columns
+from glc_hf.correction.verdict import Verdict, save_verdict
 from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.hub.push import HubMixin
@@ -46,7 +47,7 @@ from glc_hf.training.resume import (
     resume_point_at,
 )
 from glc_hf.training.stage_trainer import StageTrainer
-from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar
+from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
 from glc_hf.training.training_data import LabeledRows, training_data
 
 
@@ -130,7 +131,7 @@ class GLCTrainer(HubMixin, StageTrainer):
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self.given_matrix, self.class_names)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
-            self._make_method().prepare_model(self.model)
+            self._make_method()
             if any(stage.mode == "probe" for stage in self.method.first_stages()):
                 classifiers_of(self.model, self.num_labels)
         self.add_callback(_StageHistory(self))
@@ -159,6 +160,12 @@ class GLCTrainer(HubMixin, StageTrainer):
         the method's estimate, so a resumed run has the same ones."""
         return [] if self.method is None else self.method.warnings()
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the last `train()` is worth: an estimate of the accuracy on true labels for each way of training that
+        was considered, and whether correction helps. `None` before `train()`, and for methods that don't judge it."""
+        return None if self.method is None else self.method.verdict
+
     def _make_method(self) -> Method:
         if self.num_labels is None:
             raise ValueError(
@@ -168,6 +175,8 @@ class GLCTrainer(HubMixin, StageTrainer):
         if given is not None and given.label_names is None and self.class_names is not None:
             given = given.with_names(self.class_names)
         self.method = get_method(self.args.method)(self.args, self.num_labels, given)
+        self.method.numbered = self.training_data.numbered
+        self.method.prepare_model(self.model)
         self.training_data.check(self.method)
         return self.method
 
@@ -200,7 +209,7 @@ class GLCTrainer(HubMixin, StageTrainer):
             self._hp_search_setup(trial)
         self.run_dir = self._get_output_dir(trial)
         model_init = self._start_from_initial_weights(trial)
-        self._make_method().prepare_model(self.model)
+        self._make_method()
         point = self._find_resume_point(resume_from_checkpoint)
         run = RunFolder(self.run_dir) if point is None or self.keeps_state else point.run
         self._restore_or_store_initial_weights(run, point)
@@ -208,16 +217,17 @@ class GLCTrainer(HubMixin, StageTrainer):
         checkpoint = first_stages.run(ignore_keys_for_eval)
         self._stage_history = first_stages.history
         del first_stages  # frees the models of the first stages
-        max_steps = self.args.max_steps
+        epochs, max_steps = self.args.num_train_epochs, self.args.max_steps
         try:
             self.model_init = None  # the weights are in place; `Trainer.train` would initialize them again
+            shorten(self.args, self.stage.fraction)
             self.args.max_steps = max_steps_for(self)
             name_progress_bar(self)
             logger.info(f"***** {self.stage_name} *****")
             set_seed(self.args.seed)
             output = super().train(checkpoint, trial, ignore_keys_for_eval)
         finally:
-            self.model_init, self.args.max_steps = model_init, max_steps
+            self.model_init, self.args.num_train_epochs, self.args.max_steps = model_init, epochs, max_steps
         if self.keeps_state and self.args.should_save:
             run.finish()
         return TrainOutput(output.global_step, output.training_loss, {**self.stage_metrics(), **output.metrics})
@@ -354,6 +364,8 @@ class GLCTrainer(HubMixin, StageTrainer):
         folder = output_dir if output_dir is not None else self.args.output_dir
         if self.first_stage is None and self.args.should_save:
             save_matrices(self.corruption_matrices, folder)
+            if self.verdict is not None:
+                save_verdict(self.verdict, folder)
             self.model_card.save(folder)
 
 

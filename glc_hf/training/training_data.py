@@ -28,7 +28,7 @@ from glc_hf.labels.reading import (
 from glc_hf.labels.storage import stored_rows
 from glc_hf.methods.base import Items, Method, Part, Stage
 from glc_hf.randomness import random_uint64
-from glc_hf.training.batches import FlaggedRows
+from glc_hf.training.batches import FlaggedRows, MixedSampler
 from glc_hf.training.config import GLCConfig
 
 
@@ -147,9 +147,15 @@ class MapData(TrainingData):
         dataset = trainer.without_unused_columns(trainer.train_dataset)
         return FlaggedRows(dataset, rows, self.rows.flags, self.args.trusted_column)
 
+    def sampler(self, rows: FlaggedRows, stage: Stage) -> MixedSampler:
+        """The sampler of a stage with a `trusted_share`."""
+        trusted = np.isin(rows.rows, self.rows.rows_with("trusted"))
+        size = self.rows.num_rows - len(self.rows.held_out)
+        return MixedSampler(trusted, stage.trusted_share, size, self.args.seed)
+
     def for_training(self, trainer: Any, stage: Stage, trusted_share: float) -> FlaggedRows:
         rows = self._part(stage, "trained")
-        if stage.items == "all" and trusted_share > 0.0:
+        if stage.items == "all" and stage.trusted_share is None and trusted_share > 0.0:
             rows = self.rows.upsampled(trusted_share, self.args.seed)
             natural = self.rows.num_rows - len(self.rows.held_out)
             if len(rows) > natural:

@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     with spinner(f"auditing with {folder.name}"):
         findings, num_trusted, paths, warnings = audit_folder(folder, arguments)
     for warning in warnings:
-        print(f"warning: {warning}")
+        print(warning if warning.startswith("verdict") else f"warning: {warning}")
     expected = float(findings.p_wrong.sum())
     lines = {
         "labels" if findings.word is not None else "rows": f"{len(findings):,} ({num_trusted:,} trusted)",

@@ -1,0 +1,178 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`Verdict`: what each way of training is worth on true labels, judged by trusted items that it was not trained on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from glc_hf.intervals import ACCURACY_LEVEL, format_interval, format_level, wilson_interval
+
+
+VERDICT_FILE = "verdict.json"
+
+
+@dataclass(frozen=True)
+class Way:
+    """
+    A way of training, and an estimate of its accuracy on true labels.
+
+    Attributes:
+        accuracy: The estimate.
+        low, high: Its interval, at the level of the verdict.
+        measured: What was measured, and on how many items.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    measured: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """
+    What a run is worth.
+
+    Attributes:
+        chosen: Name of the way of the final model.
+        ways: The ways that were considered, by name.
+        sentence: Whether correction helps.
+        helps: `True`, `False`, or `None` if it can't be told.
+        trusted_rows: Number of trusted items that judge the ways.
+        decisions: What was decided, and why, one sentence each.
+        level: Level of the intervals.
+        final: Whether the final model was judged.
+    """
+
+    chosen: str
+    ways: dict[str, Way]
+    sentence: str
+    helps: bool | None
+    trusted_rows: int
+    decisions: list[str] = field(default_factory=list)
+    level: float = ACCURACY_LEVEL
+    final: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as a dictionary that is ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that [`~Verdict.to_dict`] was called on."""
+        content = dict(content)
+        content["ways"] = {name: Way(**way) for name, way in content["ways"].items()}
+        return cls(**content)
+
+    def __str__(self) -> str:
+        lines = [self.sentence]
+        for name, way in self.ways.items():
+            mark = " (this model)" if name == self.chosen else ""
+            interval = format_interval(way.low, way.high)
+            lines.append(f"  {name}{mark}: {way.accuracy:.1%} ({interval}, {way.measured})")
+        return "\n".join([*lines, f"  Intervals have a level of {format_level(self.level)}."])
+
+
+def save_verdict(verdict: Verdict, folder: str | Path) -> None:
+    """Write `verdict.json` into the folder of a model."""
+    text = json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False)
+    (Path(folder) / VERDICT_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def load_verdict(folder: str | Path) -> Verdict | None:
+    """Read `verdict.json` from a folder; `None` if there is none."""
+    file = Path(folder) / VERDICT_FILE
+    return Verdict.from_dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+
+
+# ---------------------------------------------------------------------- estimates
+def way_of(correct: np.ndarray, measured: str, level: float = ACCURACY_LEVEL) -> Way:
+    """The way whose prediction of each trusted item is right or wrong as `correct` says."""
+    accuracy, number = float(np.mean(correct)), len(correct)
+    low, high = wilson_interval(accuracy, number, level)
+    return Way(accuracy, float(low), float(high), f"{measured}, {number:,} trusted labels")
+
+
+def way_with_control(
+    correct: np.ndarray,
+    held_out: np.ndarray,
+    control: np.ndarray,
+    measured: str,
+    level: float = ACCURACY_LEVEL,
+) -> Way:
+    """
+    The way that was judged on some of the trusted items, with another way that was judged on all of them as control:
+
+        accuracy = mean_all(control) + mean_held_out(correct − control)
+
+    The two ways mostly agree, so their difference varies less than the accuracy itself. The interval is Wilson's, with
+    the number of items that would give the same variance.
+
+    Args:
+        correct (`np.ndarray` of shape `(m,)`): Whether the prediction of each held-out item is right.
+        held_out (`np.ndarray` of shape `(m,)`): Positions of these items in `control`.
+        control (`np.ndarray` of shape `(n,)`): Whether the other way's prediction of each trusted item is right.
+        measured (`str`): What was measured.
+        level (`float`, *optional*, defaults to 0.9): Level of the interval.
+    """
+    control = np.asarray(control, dtype=np.float64)
+    difference = np.asarray(correct, dtype=np.float64) - control[held_out]
+    number, share = len(control), len(difference) / len(control)
+    accuracy = float(np.clip(control.mean() + difference.mean(), 0.0, 1.0))
+    middle = (accuracy * number + 1) / (number + 2)
+    variance = middle * (1 - middle) / number + (1 - share) * _spread(difference) / len(difference)
+    effective = middle * (1 - middle) / variance
+    low, high = wilson_interval(accuracy, effective, level)
+    text = f"{measured}, {len(difference):,} of {number:,} trusted labels"
+    return Way(accuracy, float(low), float(high), text)
+
+
+def difference_with_control(
+    correct: np.ndarray, held_out: np.ndarray, control: np.ndarray, other: np.ndarray, level: float = ACCURACY_LEVEL
+) -> tuple[float, float]:
+    """
+    Interval of the accuracy of [`way_with_control`] minus the accuracy of another way:
+
+        mean_all(control − other) + mean_held_out(correct − control)
+
+    Args:
+        correct, held_out, control, level: As in [`way_with_control`].
+        other (`np.ndarray` of shape `(n,)`): Whether the other way's prediction of each trusted item is right.
+    """
+    control, other = np.asarray(control, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    on_all, on_some = control - other, np.asarray(correct, dtype=np.float64) - control[held_out]
+    share = len(on_some) / len(on_all)
+    variance = _spread(on_all) / len(on_all) + (1 - share) * _spread(on_some) / len(on_some)
+    middle, half = float(on_all.mean() + on_some.mean()), _quantile(level) * math.sqrt(variance)
+    return middle - half, middle + half
+
+
+def _spread(values: np.ndarray) -> float:
+    """Variance with one more value that differs by one half: few values may all be equal by chance."""
+    return float((np.square(values - values.mean()).sum() + 0.5) / (len(values) + 1))
+
+
+def _quantile(level: float) -> float:
+    return NormalDist().inv_cdf(0.5 + level / 2)
+
+
+def difference_interval(first: np.ndarray, second: np.ndarray, level: float = ACCURACY_LEVEL) -> tuple[float, float]:
+    """
+    Interval of the difference of two accuracies on the same items (Agresti and Min): from the numbers of items that
+    only one of them got right, with half an item added to each.
+    """
+    number = len(first) + 2
+    only_first = float(np.sum(first & ~second)) + 0.5
+    only_second = float(np.sum(second & ~first)) + 0.5
+    difference = (only_first - only_second) / number
+    error = math.sqrt(only_first + only_second - (only_first - only_second) ** 2 / number) / number
+    half = _quantile(level) * error
+    return difference - half, difference + half

@@ -1,0 +1,276 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`auto`, the default: noisy labels first, then trusted rows or the corrected loss, as the trusted rows decide."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from transformers.utils import logging
+
+from glc_hf.correction.pool import MEMBERS, POOL, PoolData, fit_pool
+from glc_hf.correction.reliability import missing_classes_warning
+from glc_hf.correction.verdict import (
+    Verdict,
+    Way,
+    difference_interval,
+    difference_with_control,
+    way_of,
+    way_with_control,
+)
+from glc_hf.intervals import format_count
+from glc_hf.labels.label_batch import LabelBatch
+from glc_hf.matrix import CorruptionMatrix
+from glc_hf.methods.base import EstimationRun, MethodOptions, Stage, register
+from glc_hf.methods.glc import GoldLossCorrection, refine_estimate
+from glc_hf.randomness import random_uint64
+
+
+logger = logging.get_logger(__name__)
+
+# Shares of the run's epochs, with a pretrained network: together with the pass over the features, about 1.25.
+_FIRST_FRACTION, _LAST_FRACTION = 0.5, 0.6
+# Share of trusted rows in the last stage with the corrected loss.
+_CORRECTED_SHARE = 0.3
+# Trusted items that judge the final model: they are not trained on in the first two thirds of the last stage.
+_JUDGES = 0.2
+_MIN_TRUSTED, _MIN_TRUSTED_FROM_SCRATCH = 50, 200
+_MAX_JUDGES = 1000
+FINAL, PLAIN = "auto", "no_correction"
+_LINEAR_WAYS = (
+    ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
+    ("glc", "glc", "linear model with the corrected loss, cross-fitted"),
+    ("pool", POOL, "pool of linear models, cross-fitted"),
+)
+_USES = {
+    PLAIN: "the network of stage 1, trained on the noisy labels,",
+    "plain": "a linear model of all labels",
+    "glc": "a linear model with the corrected loss",
+}
+_PLAIN_MEASURED = "network of stage 1, trained on the noisy labels"
+_NOT_JUDGED = "the best model before the last stage"
+_JUDGED = "the network after two thirds of the last stage"
+
+
+@dataclass
+class AutoOptions(MethodOptions):
+    """Options of `auto`."""
+
+    pretrained: bool | None = field(
+        default=None,
+        metadata={"help": "auto: whether the network is pretrained (default: if its configuration names a model)."},
+    )
+
+
+@register("auto")
+class Auto(GoldLossCorrection):
+    """
+    Use the noisy labels for what they are worth.
+
+    With a pretrained network:
+
+    1. Stage 1 trains on the noisy labels, with half of the epochs. Wrong labels still teach the network what the task
+       is about.
+    2. Stage 2 fits linear models of the true labels on the features of the pretrained network: on trusted rows only,
+       on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the trusted
+       rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
+    3. The last stage continues from stage 1. If models that use noisy labels predict trusted labels better than the
+       model of the trusted rows, beyond chance, it trains on all rows with the corrected loss, and 30 % of the rows
+       are trusted. Otherwise it trains on trusted rows: the errors of the noisy labels depend on the example, and the
+       corrected loss would repeat them.
+
+    Without a pretrained network, features mean nothing before training: the stages are those of `glc`.
+
+    One trusted row in five joins the last stage only after two thirds of it, and judges the model until then. The
+    result is the `verdict`.
+    """
+
+    state_names = ("judges", "corrects", "numbers", "control", "plain")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.pretrained = False
+        self.corrects = True
+        # Trusted items that judge the final model; empty once they have.
+        self.judges = torch.empty(0, dtype=torch.int64)
+        # Numbers of trusted items, and whether models that were not trained on them predicted their labels: the best
+        # model before the last stage, and plain training on the noisy labels.
+        self.numbers = torch.empty(0, dtype=torch.int64)
+        self.control = self.plain = torch.empty(0, dtype=torch.bool)
+
+    def prepare_model(self, model: torch.nn.Module) -> None:
+        named = bool(getattr(getattr(model, "config", None), "_name_or_path", None))
+        pretrained = named if self.args.pretrained is None else self.args.pretrained
+        self.pretrained = pretrained and self.numbered and self.given_matrix is None
+        self.needs_item_numbers = self.numbered
+
+    # ------------------------------------------------------------------ stages
+    def first_stages(self) -> list[Stage]:
+        if not self.pretrained:
+            return super().first_stages()
+        return [Stage("untrusted", fraction=_FIRST_FRACTION), Stage("untrusted", mode="probe")]
+
+    def last_stage(self) -> Stage:
+        if not self.pretrained:
+            return super().last_stage()
+        if self.corrects:
+            return Stage("all", start="previous", fraction=_LAST_FRACTION, trusted_share=_CORRECTED_SHARE)
+        return Stage("trusted", start="previous", fraction=_LAST_FRACTION, trusted_share=1.0)
+
+    def refinement_steps(self, total: int) -> tuple[int, ...]:
+        steps = super().refinement_steps(total) if self.corrects else ()
+        return tuple(sorted({*steps, *([2 * total // 3] if len(self.judges) and total > 1 else [])}))
+
+    # ------------------------------------------------------------------ between the stages
+    def estimate(self, run: EstimationRun) -> None:
+        if self.pretrained:
+            self._estimate_on_features(run)
+        else:
+            super().estimate(run)
+        if not self.numbered or not self.first_stages():
+            return
+        if not self.pretrained:
+            self.numbers = torch.from_numpy(run.item_numbers("trusted"))
+            self.plain = self.control = correct_predictions(run, 0, self.numbers)
+            self.verdict = _first_verdict(self.plain, {})
+        fewest = _MIN_TRUSTED if self.pretrained else _MIN_TRUSTED_FROM_SCRATCH
+        if len(self.numbers) >= fewest:
+            order = np.argsort(random_uint64("judges", self.args.seed, self.numbers.numpy()), kind="stable")
+            chosen = order[: min(round(_JUDGES * len(order)), _MAX_JUDGES)]
+            self.judges = self.numbers[torch.from_numpy(np.sort(chosen))]
+
+    def _estimate_on_features(self, run: EstimationRun) -> None:
+        """Fit the linear models, estimate the matrix, and decide what the last stage trains on."""
+        probe = run.probe(1)
+        data = PoolData.of(
+            probe.table,
+            np.asarray(run.item_labels("all")),
+            run.item_numbers("trusted"),
+            run.item_numbers("untrusted"),
+            self.num_labels,
+            self.args.seed,
+        )
+        pool = fit_pool(data, probe.head, probe.penalty)
+        probs = self._count_pairs(run).compute()[0] if self.args.estimator == "paired" else pool.matrix
+        self.matrix = CorruptionMatrix(probs, run.label_names, run.class_counts("trusted"))
+        missing = missing_classes_warning(self.matrix)
+        if missing is not None:
+            logger.warning(missing)
+        self.numbers = data.trusted_numbers
+        self.plain = correct_predictions(run, 0, self.numbers)
+        correct = dict(zip([*MEMBERS, POOL], (pool.held_out.argmax(dim=-1) == pool.labels[:, None]).t(), strict=True))
+        self.corrects, reason = _decide({**correct, PLAIN: self.plain})
+        logger.info(reason)
+        self.control = max(correct[POOL], self.plain, key=lambda flags: flags.double().mean())
+        ways = {name: way_of(correct[member].numpy(), measured) for name, member, measured in _LINEAR_WAYS}
+        ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
+        self.verdict = _first_verdict(self.plain, ways, [reason])
+
+    def refine(self, run: EstimationRun, progress: float) -> None:
+        if self.corrects:
+            super().refine(run, progress)
+        elif self._refines:
+            self.matrix = refine_estimate(run, self.matrix, self.args.seed) or self.matrix
+        if len(self.judges) and progress > 0.5:
+            self._judge(run)
+
+    def _judge(self, run: EstimationRun) -> None:
+        """Complete the verdict with the predictions of the last stage for the items that judge it, and let it train on
+        these items from now on."""
+        final = correct_predictions(run, 0, self.judges)
+        positions = torch.searchsorted(self.numbers, self.judges)
+        way = way_with_control(final.numpy(), positions.numpy(), self.control.numpy(), _JUDGED)
+        interval = difference_with_control(
+            final.numpy(), positions.numpy(), self.control.numpy(), self.plain.numpy(), self.verdict.level
+        )
+        self.verdict = _final_verdict(self.verdict, way, interval)
+        self.judges = self.judges[:0]
+
+    def restore_verdict(self, verdict: Verdict) -> None:
+        super().restore_verdict(verdict)
+        if verdict.final:
+            self.judges = self.judges[:0]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {
+            "judges": self.judges,
+            "corrects": torch.tensor(self.corrects),
+            "numbers": self.numbers,
+            "control": self.control,
+            "plain": self.plain,
+        }
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        self.judges, self.numbers = state["judges"], state["numbers"]
+        self.control, self.plain, self.corrects = state["control"], state["plain"], bool(state["corrects"])
+
+    # ------------------------------------------------------------------ the last stage
+    def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
+        losses = super().item_losses(logits, batch)
+        if not len(self.judges):
+            return losses
+        judging = torch.isin(batch.items, self.judges.to(batch.items.device))
+        return losses.masked_fill(judging.to(losses.device), 0.0)
+
+
+# ---------------------------------------------------------------------- the decision
+def _decide(correct: dict[str, torch.Tensor]) -> tuple[bool, str]:
+    """
+    Whether the last stage uses the noisy labels, and why.
+
+    Args:
+        correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
+    """
+    noisy = max((PLAIN, "plain", "glc"), key=lambda name: correct[name].double().mean())
+    accuracy, trusted = (float(correct[name].double().mean()) for name in (noisy, "trusted"))
+    low, _ = difference_interval(correct[noisy].numpy(), correct["trusted"].numpy())
+    found = (
+        f"{_USES[noisy]} predicts {accuracy:.1%} of {len(correct[noisy]):,} trusted labels, and a linear model of the "
+        f"trusted rows {trusted:.1%}"
+    )
+    if low > 0:
+        return True, f"The last stage trains on all rows with the corrected loss: {found}."
+    return False, f"The last stage trains on trusted rows only: {found}, so the noisy labels are not clearly better."
+
+
+def correct_predictions(run: EstimationRun, stage: int, numbers: torch.Tensor) -> torch.Tensor:
+    """Whether a stage predicts the label of each of these trusted items, on every process."""
+    right = torch.zeros(len(numbers))
+    for batch in run.infer(stage, "trusted", only=numbers):
+        right[torch.searchsorted(numbers, batch.items)] = (batch.logits.argmax(dim=-1) == batch.labels).float()
+    return run.sum_over_processes(right) > 0.5
+
+
+# ---------------------------------------------------------------------- the verdict
+def _first_verdict(plain: torch.Tensor, ways: dict[str, Way], reasons: Sequence[str] = ()) -> Verdict:
+    """The verdict before the last stage was judged."""
+    number = len(plain)
+    return Verdict(
+        chosen=FINAL,
+        ways={PLAIN: way_of(plain.numpy(), _PLAIN_MEASURED), **ways},
+        sentence=f"It can't be told if correction helps with {format_count(number, 'trusted labels')}.",
+        helps=None,
+        trusted_rows=number,
+        decisions=list(reasons),
+    )
+
+
+def _final_verdict(first: Verdict, way: Way, interval: tuple[float, float]) -> Verdict:
+    """The verdict with the way of the final model, and the interval of its difference from plain training."""
+    low, high = interval
+    helps = True if low > 0 else False if high < 0 else None
+    plain, number = first.ways[PLAIN], format_count(first.trusted_rows, "trusted labels")
+    values = f"an estimated {way.accuracy:.1%} of the predictions are right, against {plain.accuracy:.1%} after plain"
+    values += f" training on the noisy labels (difference {100 * low:+.1f} to {100 * high:+.1f} points, {number})."
+    start = {
+        True: "Correction helps",
+        False: "Correction does not help",
+        None: "It can't be told if correction helps",
+    }
+    return dataclasses.replace(
+        first, ways={**first.ways, FINAL: way}, sentence=f"{start[helps]}: {values}", helps=helps, final=True
+    )
