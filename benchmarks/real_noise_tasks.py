@@ -212,6 +212,8 @@ def vision_network(num_labels: int):
         if not name.startswith("classifier."):
             weights[name] = value
     model.timm_model.load_state_dict(weights)
+    # With timm's initialization of this layer, ten classes start with a loss of 6.4; guessing has 2.3.
+    torch.nn.init.normal_(model.timm_model.get_classifier().weight, std=0.01)
     return model
 
 
