@@ -48,6 +48,8 @@ def jobs(options: Any, tasks: dict[str, Any], runs: Sequence[dict]) -> Iterator[
             for name, task in tasks.items():
                 trusted = (options.trusted or task.trusted)[position]
                 key = {"mode": options.mode, "task": name, "trusted": trusted, "seed": seed}
+                if options.mode == "finetune":
+                    key["steps"] = options.steps
                 missing = unfinished(runs, options.methods, **key)
                 if missing:
                     yield key, missing
@@ -100,10 +102,9 @@ def run_all(options: Any) -> None:
     tasks = {name: TASKS[name] for name in names if options.mode == "linear" or TASKS[name].kind != "features"}
     options.methods = options.methods or (_LINEAR_METHODS if options.mode == "linear" else _FINETUNE_METHODS)
     run = run_linear if options.mode == "linear" else run_finetune
-    settings = {} if options.mode == "linear" else {"steps": options.steps}
     for key, methods in jobs(options, tasks, read_runs(RESULTS)):
         for method, figures in run(options, tasks[key["task"]], key, methods):
-            add_run(RESULTS, {**key, **settings, "method": method, **figures})
+            add_run(RESULTS, {**key, "method": method, **figures})
 
 
 def summary() -> str:

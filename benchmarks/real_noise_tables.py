@@ -34,7 +34,7 @@ Run = dict[str, Any]
 @dataclass
 class Cell:
     """
-    The runs of one task and number of trusted rows.
+    The runs of one task, number of trusted rows and number of steps.
 
     Attributes:
         task, trusted: Which.
@@ -57,13 +57,13 @@ class Cell:
 
 def cells_of(runs: Iterable[Run], mode: str) -> list[Cell]:
     """The cells of a mode, tasks in the order of the results, without cells whose methods have no seed in common."""
-    groups: dict[tuple[str, int], dict[str, dict[int, float]]] = {}
+    groups: dict[tuple, dict[str, dict[int, float]]] = {}
     for run in runs:
         if run["mode"] == mode:
-            methods = groups.setdefault((run["task"], run["trusted"]), {})
+            methods = groups.setdefault((run["task"], run["trusted"], run.get("steps")), {})
             methods.setdefault(run["method"], {})[run["seed"]] = run["accuracy"]
     cells = []
-    for (task, trusted), methods in groups.items():
+    for (task, trusted, _), methods in groups.items():
         seeds = sorted(set.intersection(*(set(by_seed) for by_seed in methods.values())))
         if seeds:
             means = {name: statistics.mean(by_seed[seed] for seed in seeds) for name, by_seed in methods.items()}
@@ -116,8 +116,8 @@ def check_verdicts(runs: Iterable[Run], mode: str) -> VerdictCheck:
     return check
 
 
-def _key(run: Run) -> tuple[str, int, int]:
-    return run["task"], run["trusted"], run["seed"]
+def _key(run: Run) -> tuple:
+    return run["task"], run["trusted"], run["seed"], run.get("steps")
 
 
 # ---------------------------------------------------------------------- text

@@ -232,3 +232,14 @@ def test_jobs_go_through_all_tasks_before_the_next_number_of_trusted_rows(real_n
     options.trusted = [100, 30]
     keys = [(key["seed"], key["trusted"]) for key, _ in real_noise.jobs(options, chosen, [])]
     assert keys == [(seed, trusted) for seed in (0, 1) for trusted in (100, 30) for _ in chosen]
+
+
+def test_runs_with_another_number_of_steps_are_other_runs(real_noise, tables, tasks):
+    options = Namespace(mode="finetune", trusted=[30], seeds=[0], methods=["glc"], steps=200)
+    chosen = {"trec": tasks.TASKS["trec"]}
+    short = [make_run("trec", "glc", 0.5, mode="finetune", steps=100)]
+    ((key, missing),) = real_noise.jobs(options, chosen, short)
+    assert (key["steps"], missing) == (200, ["glc"])
+    runs = [*short, make_run("trec", "glc", 0.75, mode="finetune", steps=200)]
+    assert list(real_noise.jobs(options, chosen, runs)) == []
+    assert [cell.accuracies for cell in tables.cells_of(runs, "finetune")] == [{"glc": 0.5}, {"glc": 0.75}]
