@@ -208,6 +208,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
         columns,
         figsize=(3.6 * columns + 1.4, sum(heights) + 0.7),
         squeeze=False,
+        sharex="row",
         sharey="row",
         height_ratios=heights,
         layout="constrained",
