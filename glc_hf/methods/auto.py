@@ -33,7 +33,9 @@ from glc_hf.randomness import random_uint64
 logger = logging.get_logger(__name__)
 
 # Shares of the run's epochs, with a pretrained network: together with the pass over the features, about 1.25.
-_FIRST_FRACTION, _LAST_FRACTION = 0.5, 0.6
+_FIRST_FRACTION, _LAST_FRACTION = 0.5, 0.55
+# Untrusted items that refine the matrix, as a share of the items that the last stage trains on.
+_REFINING = 0.15
 # Share of trusted rows in the last stage with the corrected loss.
 _CORRECTED_SHARE = 0.3
 # Trusted items that judge the final model: they are not trained on in the first two thirds of the last stage.
@@ -122,8 +124,12 @@ class Auto(GoldLossCorrection):
         return Stage("trusted", start="previous", fraction=_LAST_FRACTION, trusted_share=1.0)
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
-        steps = super().refinement_steps(total) if self.corrects else ()
-        return tuple(sorted({*steps, *([2 * total // 3] if len(self.judges) and total > 1 else [])}))
+        steps = super().refinement_steps(total)
+        if self.pretrained:
+            steps = steps[-1:]  # the matrix was refined on the features before
+        if len(self.judges):
+            steps = (*steps, 2 * total // 3)
+        return tuple(sorted({step for step in steps if step > 0}))
 
     # ------------------------------------------------------------------ between the stages
     def estimate(self, run: EstimationRun) -> None:
@@ -171,10 +177,11 @@ class Auto(GoldLossCorrection):
         self.verdict = _first_verdict(self.plain, ways, [reason])
 
     def refine(self, run: EstimationRun, progress: float) -> None:
-        if self.corrects:
+        if not self.pretrained:
             super().refine(run, progress)
         elif self._refines:
-            self.matrix = refine_estimate(run, self.matrix, self.args.seed) or self.matrix
+            most = int(_REFINING * self.args.num_train_epochs * len(run.item_numbers("untrusted")))
+            self.matrix = refine_estimate(run, self.matrix, self.args.seed, most) or self.matrix
         if len(self.judges) and progress > 0.5:
             self._judge(run)
 

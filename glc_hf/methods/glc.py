@@ -153,15 +153,18 @@ def refinement_steps(total: int) -> tuple[int, ...]:
     return tuple(sorted({step for step in (total // 3, 2 * total // 3) if step > 0}))
 
 
-def refine_estimate(run: EstimationRun, estimate: CorruptionMatrix, seed: int) -> CorruptionMatrix | None:
+def refine_estimate(
+    run: EstimationRun, estimate: CorruptionMatrix, seed: int, most: int | None = None
+) -> CorruptionMatrix | None:
     """
     The matrix that best explains the untrusted labels, given the predictions of the last stage as it is now and the
     first estimate; see [`~correction.refinement.most_likely_matrix`].
 
     It uses 200 untrusted items per class on average (at least 2,000, or all if there are fewer), the same ones each
-    time, and at most 160 MB of probabilities. Returns `None` if that leaves fewer than ten items per class.
+    time, and at most 160 MB of probabilities. Returns `None` if that leaves fewer than ten items per class. `most`
+    limits the number of items further.
     """
-    classes, chosen = run.num_labels, _some_untrusted_items(run, seed)
+    classes, chosen = run.num_labels, _some_untrusted_items(run, seed, most)
     if _too_many_classes(classes, len(run.item_numbers("untrusted"))):
         logger.info(f"The matrix is not refined: with {classes:,} classes this would need too much memory.")
         return None
@@ -236,9 +239,10 @@ def _too_many_classes(classes: int, items: int) -> bool:
     return _num_items(classes) < min(10 * classes, items)
 
 
-def _some_untrusted_items(run: EstimationRun, seed: int) -> torch.Tensor | None:
+def _some_untrusted_items(run: EstimationRun, seed: int, most: int | None = None) -> torch.Tensor | None:
     """The numbers of the untrusted items that refinement uses, the same ones each time; `None` for all of them."""
     numbers, count = run.item_numbers("untrusted"), _num_items(run.num_labels)
+    count = count if most is None else min(count, most)
     if len(numbers) <= count:
         return None
     order = np.argsort(random_uint64("refine", seed, numbers), kind="stable")
