@@ -48,10 +48,15 @@ _LINEAR_WAYS = (
     ("glc", "glc", "linear model with the corrected loss, cross-fitted"),
     ("pool", POOL, "pool of linear models, cross-fitted"),
 )
-_USES = {
-    PLAIN: "the network of stage 1, trained on the noisy labels,",
+_NOISY_MODELS = {
+    PLAIN: "the network of stage 1",
     "plain": "a linear model of all labels",
     "glc": "a linear model with the corrected loss",
+}
+_TRUSTED_MODELS = {
+    "trusted": "a linear model of the trusted rows",
+    "glc_trusted": "one that gives them 90 % of the weight",
+    "stack": "one of the trusted rows and the predicted noisy labels",
 }
 _PLAIN_MEASURED = "network of stage 1, trained on the noisy labels"
 _NOT_JUDGED = "the best model before the last stage"
@@ -80,10 +85,10 @@ class Auto(GoldLossCorrection):
     2. Stage 2 fits linear models of the true labels on the features of the pretrained network: on trusted rows only,
        on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the trusted
        rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
-    3. The last stage continues from stage 1. If models that use noisy labels predict trusted labels better than the
-       model of the trusted rows, beyond chance, it trains on all rows with the corrected loss, and 30 % of the rows
-       are trusted. Otherwise it trains on trusted rows: the errors of the noisy labels depend on the example, and the
-       corrected loss would repeat them.
+    3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels better
+       than models that rely on trusted rows, beyond chance, it trains on all rows with the corrected loss, and 30 % of
+       the rows are trusted. Otherwise it trains on trusted rows: the errors of the noisy labels may depend on the
+       example, and the corrected loss would repeat them.
 
     Without a pretrained network, features mean nothing before training: the stages are those of `glc`.
 
@@ -229,15 +234,22 @@ def _decide(correct: dict[str, torch.Tensor]) -> tuple[bool, str]:
     """
     Whether the last stage uses the noisy labels, and why.
 
+    Models that believe the noisy labels, up to a matrix, are compared with models that learn from trusted labels how
+    far to believe them. Only a difference beyond chance decides for the corrected loss: where the errors of the noisy
+    labels depend on the example, it loses much more than training on trusted rows loses elsewhere.
+
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
     """
-    noisy = max((PLAIN, "plain", "glc"), key=lambda name: correct[name].double().mean())
-    accuracy, trusted = (float(correct[name].double().mean()) for name in (noisy, "trusted"))
-    low, _ = difference_interval(correct[noisy].numpy(), correct["trusted"].numpy())
+
+    def accuracy(name: str) -> float:
+        return float(correct[name].double().mean())
+
+    noisy, trusted = (max(names, key=accuracy) for names in (_NOISY_MODELS, _TRUSTED_MODELS))
+    low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy())
     found = (
-        f"{_USES[noisy]} predicts {accuracy:.1%} of {len(correct[noisy]):,} trusted labels, and a linear model of the "
-        f"trusted rows {trusted:.1%}"
+        f"{_NOISY_MODELS[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
+        f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"
     )
     if low > 0:
         return True, f"The last stage trains on all rows with the corrected loss: {found}."
