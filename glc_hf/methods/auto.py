@@ -33,7 +33,9 @@ from glc_hf.randomness import random_uint64
 logger = logging.get_logger(__name__)
 
 # Shares of the run's epochs, with a pretrained network: together with the pass over the features, about 1.25.
-_FIRST_FRACTION, _LAST_FRACTION = 0.5, 0.6
+_FIRST_FRACTION, _LAST_FRACTION = 0.5, 0.55
+# Untrusted items that refine the matrix, as a share of the items that the last stage trains on.
+_REFINING = 0.15
 # Share of trusted rows in the last stage with the corrected loss.
 _CORRECTED_SHARE = 0.3
 # Trusted items that judge the final model: they are not trained on in the first two thirds of the last stage.
@@ -46,10 +48,15 @@ _LINEAR_WAYS = (
     ("glc", "glc", "linear model with the corrected loss, cross-fitted"),
     ("pool", POOL, "pool of linear models, cross-fitted"),
 )
-_USES = {
-    PLAIN: "the network of stage 1, trained on the noisy labels,",
+_NOISY_MODELS = {
+    PLAIN: "the network of stage 1",
     "plain": "a linear model of all labels",
     "glc": "a linear model with the corrected loss",
+}
+_TRUSTED_MODELS = {
+    "trusted": "a linear model of the trusted rows",
+    "glc_trusted": "one that gives them 90 % of the weight",
+    "stack": "one of the trusted rows and the predicted noisy labels",
 }
 _PLAIN_MEASURED = "network of stage 1, trained on the noisy labels"
 _NOT_JUDGED = "the best model before the last stage"
@@ -78,10 +85,10 @@ class Auto(GoldLossCorrection):
     2. Stage 2 fits linear models of the true labels on the features of the pretrained network: on trusted rows only,
        on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the trusted
        rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
-    3. The last stage continues from stage 1. If models that use noisy labels predict trusted labels better than the
-       model of the trusted rows, beyond chance, it trains on all rows with the corrected loss, and 30 % of the rows
-       are trusted. Otherwise it trains on trusted rows: the errors of the noisy labels depend on the example, and the
-       corrected loss would repeat them.
+    3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels better
+       than models that rely on trusted rows, beyond chance, it trains on all rows with the corrected loss, and 30 % of
+       the rows are trusted. Otherwise it trains on trusted rows: the errors of the noisy labels may depend on the
+       example, and the corrected loss would repeat them.
 
     Without a pretrained network, features mean nothing before training: the stages are those of `glc`.
 
@@ -122,8 +129,12 @@ class Auto(GoldLossCorrection):
         return Stage("trusted", start="previous", fraction=_LAST_FRACTION, trusted_share=1.0)
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
-        steps = super().refinement_steps(total) if self.corrects else ()
-        return tuple(sorted({*steps, *([2 * total // 3] if len(self.judges) and total > 1 else [])}))
+        steps = super().refinement_steps(total)
+        if self.pretrained:
+            steps = steps[-1:]  # the matrix was refined on the features before
+        if len(self.judges):
+            steps = (*steps, 2 * total // 3)
+        return tuple(sorted({step for step in steps if step > 0}))
 
     # ------------------------------------------------------------------ between the stages
     def estimate(self, run: EstimationRun) -> None:
@@ -171,10 +182,11 @@ class Auto(GoldLossCorrection):
         self.verdict = _first_verdict(self.plain, ways, [reason])
 
     def refine(self, run: EstimationRun, progress: float) -> None:
-        if self.corrects:
+        if not self.pretrained:
             super().refine(run, progress)
         elif self._refines:
-            self.matrix = refine_estimate(run, self.matrix, self.args.seed) or self.matrix
+            most = int(_REFINING * self.args.num_train_epochs * len(run.item_numbers("untrusted")))
+            self.matrix = refine_estimate(run, self.matrix, self.args.seed, most) or self.matrix
         if len(self.judges) and progress > 0.5:
             self._judge(run)
 
@@ -222,15 +234,22 @@ def _decide(correct: dict[str, torch.Tensor]) -> tuple[bool, str]:
     """
     Whether the last stage uses the noisy labels, and why.
 
+    Models that believe the noisy labels, up to a matrix, are compared with models that learn from trusted labels how
+    far to believe them. Only a difference beyond chance decides for the corrected loss: where the errors of the noisy
+    labels depend on the example, it loses much more than training on trusted rows loses elsewhere.
+
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
     """
-    noisy = max((PLAIN, "plain", "glc"), key=lambda name: correct[name].double().mean())
-    accuracy, trusted = (float(correct[name].double().mean()) for name in (noisy, "trusted"))
-    low, _ = difference_interval(correct[noisy].numpy(), correct["trusted"].numpy())
+
+    def accuracy(name: str) -> float:
+        return float(correct[name].double().mean())
+
+    noisy, trusted = (max(names, key=accuracy) for names in (_NOISY_MODELS, _TRUSTED_MODELS))
+    low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy())
     found = (
-        f"{_USES[noisy]} predicts {accuracy:.1%} of {len(correct[noisy]):,} trusted labels, and a linear model of the "
-        f"trusted rows {trusted:.1%}"
+        f"{_NOISY_MODELS[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
+        f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"
     )
     if low > 0:
         return True, f"The last stage trains on all rows with the corrected loss: {found}."

@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
 from glc_hf.correction.calibration import TemperatureAccumulator
+from glc_hf.correction.pool import refine_with_linear_model
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import (
@@ -153,15 +154,18 @@ def refinement_steps(total: int) -> tuple[int, ...]:
     return tuple(sorted({step for step in (total // 3, 2 * total // 3) if step > 0}))
 
 
-def refine_estimate(run: EstimationRun, estimate: CorruptionMatrix, seed: int) -> CorruptionMatrix | None:
+def refine_estimate(
+    run: EstimationRun, estimate: CorruptionMatrix, seed: int, most: int | None = None
+) -> CorruptionMatrix | None:
     """
     The matrix that best explains the untrusted labels, given the predictions of the last stage as it is now and the
     first estimate; see [`~correction.refinement.most_likely_matrix`].
 
     It uses 200 untrusted items per class on average (at least 2,000, or all if there are fewer), the same ones each
-    time, and at most 160 MB of probabilities. Returns `None` if that leaves fewer than ten items per class.
+    time, and at most 160 MB of probabilities. Returns `None` if that leaves fewer than ten items per class. `most`
+    limits the number of items further.
     """
-    classes, chosen = run.num_labels, _some_untrusted_items(run, seed)
+    classes, chosen = run.num_labels, _some_untrusted_items(run, seed, most)
     if _too_many_classes(classes, len(run.item_numbers("untrusted"))):
         logger.info(f"The matrix is not refined: with {classes:,} classes this would need too much memory.")
         return None
@@ -185,9 +189,8 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any
     Refine the matrix before the last stage, if stage 1 is a linear head on fixed features; `None` otherwise.
 
     The mean softmax over the trusted rows of a class also contains the head's own errors, which a linear head has many
-    of. So a linear model of the true labels is fitted on all items with the loss corrected by the current matrix
-    (trusted items weighted as in the last stage), and the matrix becomes the most likely one given this model. This is
-    done twice; after that it hardly changes.
+    of. A linear model of the true labels, with trusted items weighted as in the last stage, corrects it; see
+    [`~correction.pool.refine_with_linear_model`].
     """
     probe, classes = run.probe(0), run.num_labels
     if probe is None or _too_many_classes(classes, len(run.item_numbers("untrusted"))):
@@ -201,30 +204,21 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any
     number = float(counts.sum())
     # The last stage repeats trusted rows up to their share, and never drops any.
     weight = max(1.0, args.trusted_share / (1 - args.trusted_share) * (len(flags) - number) / number)
-    all_items = torch.arange(len(table.numbers))
     untrusted = (~trusted).nonzero().squeeze(1)
     chosen = _some_untrusted_items(run, args.seed)
     if chosen is not None:
         untrusted = untrusted[torch.isin(table.numbers[untrusted], chosen)]
-    first, matrix, head = torch.tensor(estimate.probs), torch.tensor(estimate.probs), None
-    for _ in range(2):
-        head = table.fit(
-            all_items,
-            given,
-            classes,
-            penalty=probe.penalty,
-            matrix=matrix,
-            trusted=trusted,
-            trusted_weight=weight,
-            start=head,
-        )
-        matrix = most_likely_matrix(
-            table.logits(head, untrusted).softmax(dim=-1),
-            given[untrusted],
-            first,
-            counts.clamp(min=rare_class_threshold(counts)),
-            reduce=run.sum_over_processes,
-        )
+    matrix, _ = refine_with_linear_model(
+        table,
+        torch.arange(len(table.numbers)),
+        given,
+        trusted,
+        untrusted,
+        torch.tensor(estimate.probs),
+        counts,
+        penalty=probe.penalty,
+        trusted_weight=weight,
+    )
     return CorruptionMatrix(matrix, estimate.label_names, estimate.trusted_rows)
 
 
@@ -236,9 +230,10 @@ def _too_many_classes(classes: int, items: int) -> bool:
     return _num_items(classes) < min(10 * classes, items)
 
 
-def _some_untrusted_items(run: EstimationRun, seed: int) -> torch.Tensor | None:
+def _some_untrusted_items(run: EstimationRun, seed: int, most: int | None = None) -> torch.Tensor | None:
     """The numbers of the untrusted items that refinement uses, the same ones each time; `None` for all of them."""
     numbers, count = run.item_numbers("untrusted"), _num_items(run.num_labels)
+    count = count if most is None else min(count, most)
     if len(numbers) <= count:
         return None
     order = np.argsort(random_uint64("refine", seed, numbers), kind="stable")
