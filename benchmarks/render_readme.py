@@ -20,6 +20,7 @@ import cost_table
 import digits
 import error_curve
 import paper_tables
+import real_noise
 import trec
 import trusted_rows
 
@@ -29,6 +30,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"trec": trec.summary},
     "docs/benchmarks.md": {
         "digits": digits.summary,
+        "real_noise": real_noise.summary,
         "audit": audit.summary,
         "trusted_rows": trusted_rows.summary,
         "error_curve": error_curve.summary,

@@ -1,0 +1,261 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Tables and the figure of `real_noise.py`: accuracies, regret, and how often the verdict is right."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+AUTO, PLAIN = "auto", "no_correction"
+# Not what a method is compared with: the default itself, and its linear part.
+NOT_BASELINES = (AUTO, "linear_pool")
+MODES = ("linear", "finetune")
+METHODS = (
+    AUTO,
+    "linear_pool",
+    PLAIN,
+    "trusted_only",
+    "finetune_on_trusted",
+    "glc_paper",
+    "glc",
+    "cleanlab",
+)
+_TITLES = {
+    "linear": "Linear models on the features of the pretrained network",
+    "finetune": "Fine-tuning of the pretrained network",
+}
+Run = dict[str, Any]
+
+
+@dataclass
+class Cell:
+    """
+    The runs of one task, number of trusted rows and number of steps.
+
+    Attributes:
+        task, trusted: Which.
+        accuracies: Mean accuracy of each method, over the seeds that all its methods have.
+        seeds: These seeds.
+    """
+
+    task: str
+    trusted: int
+    accuracies: dict[str, float]
+    seeds: list[int]
+
+    def regret(self, method: str) -> float | None:
+        """Distance to the best baseline; negative if the method is better than all of them."""
+        baselines = [value for name, value in self.accuracies.items() if name not in NOT_BASELINES]
+        if method not in self.accuracies or not baselines:
+            return None
+        return max(baselines) - self.accuracies[method]
+
+
+def cells_of(runs: Iterable[Run], mode: str) -> list[Cell]:
+    """The cells of a mode, tasks in the order of the results, without cells whose methods have no seed in common."""
+    groups: dict[tuple, dict[str, dict[int, float]]] = {}
+    for run in runs:
+        if run["mode"] == mode:
+            methods = groups.setdefault((run["task"], run["trusted"], run.get("steps")), {})
+            methods.setdefault(run["method"], {})[run["seed"]] = run["accuracy"]
+    cells = []
+    for (task, trusted, _), methods in groups.items():
+        seeds = sorted(set.intersection(*(set(by_seed) for by_seed in methods.values())))
+        if seeds:
+            means = {name: statistics.mean(by_seed[seed] for seed in seeds) for name, by_seed in methods.items()}
+            cells.append(Cell(task, trusted, means, seeds))
+    tasks = list(dict.fromkeys(cell.task for cell in cells))
+    return sorted(cells, key=lambda cell: (tasks.index(cell.task), cell.trusted))
+
+
+def methods_of(cells: Iterable[Cell]) -> list[str]:
+    """The methods of these cells, in the order of the columns."""
+    found = {name for cell in cells for name in cell.accuracies}
+    return [name for name in METHODS if name in found] + sorted(found - set(METHODS))
+
+
+# ---------------------------------------------------------------------- the verdict
+@dataclass
+class VerdictCheck:
+    """
+    How often the verdict of `auto` is right.
+
+    Attributes:
+        runs: Runs with a verdict.
+        contained: Those whose interval contains the accuracy on the test split.
+        right: For each answer (helps: yes, no, can't be told), how often it was given, and how often the accuracy on
+            the test split agrees: above or below that of plain training. The third answer can't be wrong.
+    """
+
+    runs: int
+    contained: int
+    answers: dict[bool | None, int]
+    right: dict[bool, int]
+
+
+def check_verdicts(runs: Iterable[Run], mode: str) -> VerdictCheck:
+    """Compare verdicts with test accuracies. Answers are counted for runs whose plain training has finished."""
+    runs = [run for run in runs if run["mode"] == mode]
+    plain = {_key(run): run["accuracy"] for run in runs if run["method"] == PLAIN}
+    check = VerdictCheck(0, 0, {True: 0, False: 0, None: 0}, {True: 0, False: 0})
+    for run in runs:
+        if run["method"] != AUTO or run.get("verdict") is None:
+            continue
+        way, helps = run["verdict"]["ways"][run["verdict"]["chosen"]], run["verdict"]["helps"]
+        check.runs += 1
+        check.contained += way["low"] <= run["accuracy"] <= way["high"]
+        if _key(run) in plain:
+            check.answers[helps] += 1
+            if helps is not None:
+                difference = run["accuracy"] - plain[_key(run)]
+                check.right[helps] += difference > 0 if helps else difference < 0
+    return check
+
+
+def _key(run: Run) -> tuple:
+    return run["task"], run["trusted"], run["seed"], run.get("steps")
+
+
+# ---------------------------------------------------------------------- text
+def summary(runs: Sequence[Run]) -> str:
+    """The tables of all modes with results."""
+    return "\n\n".join(mode_summary(runs, mode) for mode in MODES if cells_of(runs, mode))
+
+
+def mode_summary(runs: Sequence[Run], mode: str) -> str:
+    """Accuracies, their mean, the regret, and the check of the verdicts of one mode."""
+    cells = cells_of(runs, mode)
+    methods = methods_of(cells)
+    seeds = sorted({len(cell.seeds) for cell in cells})
+    over = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    lines = [f"**{_TITLES[mode]}** (mean accuracy over {over} seed{'s' * (seeds != [1])}; the best baseline in bold)"]
+    lines += ["", _row("task", "trusted rows", *(f"`{name}`" for name in methods))]
+    lines += [_row("---", *["---:"] * (len(methods) + 1))]
+    for cell in cells:
+        lines.append(_row(cell.task, str(cell.trusted), *(_accuracy(cell, name) for name in methods)))
+    complete = [cell for cell in cells if set(methods) <= cell.accuracies.keys()]
+    if complete:
+        means = [statistics.mean(cell.accuracies[name] for cell in complete) for name in methods]
+        label = "mean" if len(complete) == len(cells) else f"mean of the {len(complete)} cells with all methods"
+        lines.append(_row(label, "", *(f"{value:.3f}" for value in means)))
+    regrets = {name: [r for cell in cells if (r := cell.regret(name)) is not None] for name in methods}
+    lines.append(_row("mean regret", "", *(_points(values, statistics.mean) for values in regrets.values())))
+    lines.append(_row("largest regret", "", *(_points(values, max) for values in regrets.values())))
+    return "\n".join([*lines, *_verdict_lines(check_verdicts(runs, mode))])
+
+
+def _verdict_lines(check: VerdictCheck) -> list[str]:
+    if not check.runs:
+        return []
+    told = {True: "that correction helps", False: "that it does not help"}
+    said = [f"{told[answer]} {check.answers[answer]} times (right: {check.right[answer]})" for answer in told]
+    return [
+        "",
+        f"The interval of the verdict (level 90%) contains the accuracy on the test split in {check.contained} of "
+        f"{check.runs} runs of `{AUTO}` ({check.contained / check.runs:.0%}). The verdict says {', '.join(said)}, and "
+        f"that it can't be told {check.answers[None]} times.",
+    ]
+
+
+def _row(*values: str) -> str:
+    return f"| {' | '.join(values)} |"
+
+
+def _accuracy(cell: Cell, method: str) -> str:
+    if method not in cell.accuracies:
+        return ""
+    text = f"{cell.accuracies[method]:.3f}"
+    return f"**{text}**" if method not in NOT_BASELINES and cell.regret(method) == 0 else text
+
+
+def _points(values: list[float], reduce: Any) -> str:
+    return f"{reduce(values):.3f}" if values else ""
+
+
+# ---------------------------------------------------------------------- the figure
+_COLORS = {
+    AUTO: "#d62728",
+    "linear_pool": "#ff9896",
+    PLAIN: "#7f7f7f",
+    "trusted_only": "#1f77b4",
+    "finetune_on_trusted": "#2ca02c",
+    "glc_paper": "#c5b0d5",
+    "glc": "#9467bd",
+    "cleanlab": "#e6a100",
+}
+_MARKERS = {AUTO: "D", "linear_pool": "d", PLAIN: "x", "trusted_only": "s", "finetune_on_trusted": "^"}
+
+
+def plot(runs: Sequence[Run], path: Path) -> None:
+    """Draw the accuracy of each task and method: one row of panels per mode, one panel per number of trusted rows."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    modes = {mode: cells for mode in MODES if (cells := cells_of(runs, mode))}
+    if not modes:
+        raise SystemExit("there are no results to plot")
+    by_rank = {mode: _by_rank(cells) for mode, cells in modes.items()}
+    columns = max(len(panels) for panels in by_rank.values())
+    heights = [0.34 * len({cell.task for cell in cells}) + 0.9 for cells in modes.values()]
+    figure, axes = plt.subplots(
+        len(modes),
+        columns,
+        figsize=(3.6 * columns + 1.4, sum(heights) + 0.7),
+        squeeze=False,
+        sharex="row",
+        sharey="row",
+        height_ratios=heights,
+        layout="constrained",
+    )
+    handles: dict[str, Any] = {}
+    for line, (mode, panels) in zip(axes, by_rank.items(), strict=True):
+        tasks = list(dict.fromkeys(cell.task for cell in modes[mode]))
+        for axis, cells in zip(line, panels, strict=False):
+            for method in reversed(methods_of(cells)):  # `auto` is drawn last, on top
+                points = [(c.accuracies[method], tasks.index(c.task)) for c in cells if method in c.accuracies]
+                handles[method] = axis.scatter(
+                    *zip(*points, strict=True),
+                    s=48 if method == AUTO else 30,
+                    marker=_MARKERS.get(method, "o"),
+                    color=_COLORS.get(method, "#000000"),
+                    label=method,
+                    zorder=3 if method == AUTO else 2,
+                )
+            axis.set_yticks(range(len(tasks)), tasks)
+            axis.set_ylim(len(tasks) - 0.5, -0.5)
+            axis.grid(axis="both", color="#e5e5e5", linewidth=0.8)
+            axis.set_axisbelow(True)
+            axis.spines[["top", "right"]].set_visible(False)
+            numbers = sorted({cell.trusted for cell in cells})
+            axis.set_title(f"{mode}, {' or '.join(map(str, numbers))} trusted rows", fontsize=10)
+        for axis in line[len(panels) :]:
+            axis.set_visible(False)
+        line[0].set_xlabel("accuracy on the gold labels of the test split", fontsize=9, loc="left")
+    ordered = [name for name in METHODS if name in handles]
+    figure.legend(
+        [handles[name] for name in ordered],
+        ordered,
+        loc="outside lower center",
+        ncols=min(4, 2 * columns),
+        frameon=False,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def _by_rank(cells: list[Cell]) -> list[list[Cell]]:
+    """The cells with each task's smallest number of trusted rows, those with its second smallest, and so on."""
+    ranks: dict[str, list[int]] = {}
+    for cell in cells:
+        ranks.setdefault(cell.task, []).append(cell.trusted)
+    panels: list[list[Cell]] = [[] for _ in range(max(len(numbers) for numbers in ranks.values()))]
+    for cell in cells:
+        panels[sorted(ranks[cell.task]).index(cell.trusted)].append(cell)
+    return panels

@@ -1,0 +1,245 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+MODULES = ("real_noise", "real_noise_tables", "real_noise_tasks", "real_noise_linear", "trec", "result_files")
+
+
+@pytest.fixture
+def real_noise(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    import real_noise
+
+    yield real_noise
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def tables(real_noise):
+    import real_noise_tables
+
+    return real_noise_tables
+
+
+@pytest.fixture
+def tasks(real_noise):
+    import real_noise_tasks
+
+    return real_noise_tasks
+
+
+def make_run(task, method, accuracy, *, trusted=30, seed=0, mode="linear", **more):
+    return {
+        "mode": mode,
+        "task": task,
+        "trusted": trusted,
+        "seed": seed,
+        "method": method,
+        "accuracy": accuracy,
+        **more,
+    }
+
+
+def verdict(low, high, helps):
+    return {"chosen": "auto", "ways": {"auto": {"low": low, "high": high}}, "helps": helps}
+
+
+# ---------------------------------------------------------------------- tables
+def test_regret_is_the_distance_to_the_best_baseline_of_the_cell(tables):
+    runs = [make_run("a", "glc", 0.5), make_run("a", "trusted_only", 0.75), make_run("a", "auto", 1.0)]
+    runs += [make_run("b", "glc", 0.5), make_run("b", "trusted_only", 0.25), make_run("b", "auto", 0.25)]
+    runs += [make_run("a", "linear_pool", 0.875), make_run("b", "linear_pool", 1.0)]
+    first, second = tables.cells_of(runs, "linear")
+    assert [first.regret(name) for name in ("auto", "linear_pool", "glc", "trusted_only")] == [-0.25, -0.125, 0.25, 0]
+    assert [second.regret(name) for name in ("auto", "linear_pool", "glc", "trusted_only")] == [0.25, -0.5, 0, 0.25]
+    assert first.regret("cleanlab") is None
+    lines = tables.mode_summary(runs, "linear").splitlines()
+    assert lines[2:] == [
+        "| task | trusted rows | `auto` | `linear_pool` | `trusted_only` | `glc` |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| a | 30 | 1.000 | 0.875 | **0.750** | 0.500 |",
+        "| b | 30 | 0.250 | 1.000 | 0.250 | **0.500** |",
+        "| mean |  | 0.625 | 0.938 | 0.500 | 0.500 |",
+        "| mean regret |  | 0.000 | -0.312 | 0.125 | 0.125 |",
+        "| largest regret |  | 0.250 | -0.125 | 0.250 | 0.250 |",
+    ]
+
+
+def test_methods_of_a_cell_are_compared_on_the_same_seeds(tables):
+    runs = [make_run("a", "glc", 0.5, seed=seed) for seed in (0, 1)] + [make_run("a", "auto", 0.75, seed=0)]
+    runs += [make_run("a", "auto", 0.25, seed=1), make_run("a", "auto", 1.0, seed=2)]
+    runs += [make_run("b", "auto", 1.0, seed=0), make_run("b", "glc", 1.0, seed=1)]
+    (cell,) = tables.cells_of(runs, "linear")
+    assert cell.seeds == [0, 1]
+    assert cell.accuracies == {"glc": 0.5, "auto": 0.5}
+    assert tables.cells_of(runs, "finetune") == []
+
+
+def test_mean_is_over_cells_with_all_methods(tables):
+    runs = [make_run("a", "glc", 0.5), make_run("a", "auto", 1.0), make_run("b", "auto", 0.0)]
+    runs += [make_run("a", "glc", 0.5, trusted=100), make_run("a", "auto", 0.5, trusted=100)]
+    lines = tables.mode_summary(runs, "linear").splitlines()
+    assert "| mean of the 2 cells with all methods |  | 0.750 | 0.500 |" in lines
+    assert "| b | 30 | 0.000 |  |" in lines
+
+
+def test_verdicts_are_compared_with_the_test_accuracy(tables):
+    runs = [
+        make_run("a", "auto", 0.8, seed=0, verdict=verdict(0.7, 0.8, True)),  # contained, right
+        make_run("a", "auto", 0.9, seed=1, verdict=verdict(0.7, 0.8, True)),  # too high, wrong
+        make_run("a", "auto", 0.6, seed=2, verdict=verdict(0.7, 0.8, False)),  # too low, right
+        make_run("a", "auto", 0.7, seed=3, verdict=verdict(0.7, 0.8, None)),  # contained
+        make_run("a", "auto", 0.75, seed=4, verdict=verdict(0.7, 0.8, True)),  # contained, plain training not finished
+        make_run("a", "auto", 0.75, seed=5, mode="finetune", verdict=verdict(0.0, 0.1, True)),
+    ]
+    plain = {0: 0.5, 1: 0.9, 2: 0.7, 3: 0.1, 5: 0.1}
+    runs += [make_run("a", "no_correction", accuracy, seed=seed) for seed, accuracy in plain.items()]
+    check = tables.check_verdicts(runs, "linear")
+    assert (check.runs, check.contained) == (5, 3)
+    assert check.answers == {True: 2, False: 1, None: 1}
+    assert check.right == {True: 1, False: 1}
+    assert "in 3 of 5 runs of `auto` (60%)" in tables.mode_summary(runs, "linear")
+
+
+def test_plot_has_a_panel_per_number_of_trusted_rows(tables, tmp_path):
+    pytest.importorskip("matplotlib")
+    runs = [make_run("a", name, 0.5, trusted=trusted) for name in ("auto", "glc") for trusted in (30, 100)]
+    runs += [make_run("images", name, 0.5, trusted=trusted) for name in ("auto", "glc") for trusted in (50, 150)]
+    panels = tables._by_rank(tables.cells_of(runs, "linear"))
+    assert [sorted(cell.trusted for cell in cells) for cells in panels] == [[30, 50], [100, 150]]
+    tables.plot(runs, tmp_path / "new" / "plot.png")
+    assert (tmp_path / "new" / "plot.png").stat().st_size > 10_000
+
+
+# ---------------------------------------------------------------------- rows
+def test_trusted_rows_have_gold_labels_and_rows_without_label_are_dropped(tasks):
+    gold = np.arange(40) % 4
+    noisy = np.where(np.arange(40) % 5 == 0, -1, (gold + 1) % 4)
+    source = tasks.Source({"label": gold, "noisy": noisy}, None, None, gold, 4, "features")
+    few = tasks.draw_cell(source, tasks.column("noisy"), 10, seed=0)
+    more = tasks.draw_cell(source, tasks.column("noisy"), 20, seed=0)
+    assert set(few.trusted) < set(more.trusted)
+    assert (more.labels[more.trusted] == gold[more.trusted]).all()
+    assert (more.labels[more.untrusted] == (gold[more.untrusted] + 1) % 4).all()
+    assert set(more.rows) == set(more.trusted) | {row for row in range(40) if row % 5}
+    assert set(more.trusted) != set(tasks.draw_cell(source, tasks.column("noisy"), 20, seed=1).trusted)
+    assert (noisy[::5] == -1).all()  # the columns of the source have not changed
+    limited = tasks.draw_cell(source, tasks.column("label"), 5, seed=1, most=15)
+    assert set(limited.rows) == set(tasks.fixed_draw(40, 15))
+
+
+def test_single_vote_is_one_of_the_votes_of_the_row(tasks):
+    votes = np.array([[-1, 3, -1], [0, 1, -1], [-1, -1, -1]] * 50)
+    labels = tasks.single_vote({"votes": votes}, seed=0)
+    assert (labels[0::3] == 3).all()
+    assert set(labels[1::3]) == {0, 1}
+    assert (labels[2::3] == -1).all()
+    assert (labels != tasks.single_vote({"votes": votes}, seed=1)).any()
+
+
+def test_simulated_noise_has_its_strength(tasks):
+    columns = {"label": np.arange(6000) % 6}
+    flipped = tasks.simulated("flip", 0.6)(columns, 0)
+    assert np.mean(flipped != columns["label"]) == pytest.approx(0.6, abs=0.03)
+    uniform = tasks.simulated("uniform", 0.4)(columns, 0)
+    assert np.mean(uniform != columns["label"]) == pytest.approx(0.4 * 5 / 6, abs=0.03)
+
+
+# ---------------------------------------------------------------------- linear models
+def test_head_near_another_moves_only_as_far_as_the_pull_lets_it(real_noise):
+    from real_noise_linear import fit_near
+
+    from glc_hf.correction.linear import FeatureTable
+
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(60, 5, generator=generator)
+    labels = (features[:, 0] > 0).long()
+    table, rows = FeatureTable(features, torch.arange(60)), torch.arange(60)
+    center = table.fit(rows, 1 - labels, 2, penalty=1e-2)
+    distances = []
+    for pull in (1e3, 1e-2, 1e-4):
+        head = fit_near(table, rows, labels, center, pull)
+        distances.append(float((head.weight - center.weight).norm()))
+    assert distances[0] < 1e-2 < distances[1] < distances[2]
+    assert (table.logits(head, rows).argmax(dim=-1) == labels).double().mean() > 0.95
+
+
+@pytest.fixture
+def small_data(tmp_path):
+    """Rows like those of `labelme`: features, gold and noisy labels; half of the noisy labels of class 0 are 1."""
+    from datasets import ClassLabel, Dataset
+
+    rng = np.random.default_rng(0)
+    centers = 2.0 * rng.normal(size=(3, 6))
+    for split, number in {"train": 150, "test": 90}.items():
+        gold = np.arange(number) % 3
+        noisy = np.where((gold == 0) & (rng.random(number) < 0.5), 1, gold)
+        features = (centers[gold] + rng.normal(size=(number, 6))).astype(np.float32)
+        rows = Dataset.from_dict({"features": features, "label": gold, "noisy_label": noisy})
+        rows = rows.cast_column("label", ClassLabel(names=["a", "b", "c"]))
+        folder = tmp_path / "real" / "crowd-labelme"
+        folder.mkdir(parents=True, exist_ok=True)
+        rows.to_parquet(str(folder / f"{split}-00000-of-00001.parquet"))
+    return str(tmp_path / "real")
+
+
+def test_finished_runs_are_not_repeated(real_noise, small_data, tmp_path, monkeypatch, capsys):
+    results = tmp_path / "results" / "real_noise.jsonl"
+    monkeypatch.setattr(real_noise, "RESULTS", results)
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    options = {"data": small_data, "mode": "linear", "tasks": ["labelme"], "trusted": [15], "seeds": [0]}
+    options.update(threads=1, cache=str(tmp_path), steps=1)
+    real_noise.run_all(Namespace(**options, methods=["no_correction", "auto"]))
+    first = results.read_text()
+    methods = ["auto", "no_correction", "trusted_only", "finetune_on_trusted", "glc_paper", "glc"]
+    real_noise.run_all(Namespace(**options, methods=methods))
+    runs = [json.loads(line) for line in results.read_text().splitlines()]
+    assert results.read_text().startswith(first)
+    assert sorted(run["method"] for run in runs) == sorted(methods)
+    accuracies = {run["method"]: run["accuracy"] for run in runs}
+    assert min(accuracies.values()) > 0.5
+    assert accuracies["auto"] > 0.9
+    (auto,) = (run for run in runs if run["method"] == "auto")
+    assert auto["verdict"]["trusted_rows"] == 15
+    assert 0 <= auto["verdict"]["ways"]["auto"]["low"] < auto["verdict"]["ways"]["auto"]["high"] <= 1
+
+    def fail(*args):
+        raise AssertionError("a finished run was repeated")
+
+    monkeypatch.setattr(real_noise, "run_linear", fail)
+    real_noise.run_all(Namespace(**options, methods=methods))
+    with pytest.raises(AssertionError, match="repeated"):
+        real_noise.run_all(Namespace(**{**options, "seeds": [0, 1]}, methods=methods))
+
+
+def test_jobs_go_through_all_tasks_before_the_next_number_of_trusted_rows(real_noise, tasks):
+    options = Namespace(mode="linear", trusted=None, seeds=[0, 1], methods=["glc"])
+    chosen = {name: tasks.TASKS[name] for name in ("trec", "cifar10n_worst")}
+    keys = [(key["seed"], key["task"], key["trusted"]) for key, _ in real_noise.jobs(options, chosen, [])]
+    assert keys[:4] == [(0, "trec", 30), (0, "cifar10n_worst", 50), (0, "trec", 100), (0, "cifar10n_worst", 150)]
+    assert len(keys) == 12
+    options.trusted = [100, 30]
+    keys = [(key["seed"], key["trusted"]) for key, _ in real_noise.jobs(options, chosen, [])]
+    assert keys == [(seed, trusted) for seed in (0, 1) for trusted in (100, 30) for _ in chosen]
+
+
+def test_runs_with_another_number_of_steps_are_other_runs(real_noise, tables, tasks):
+    options = Namespace(mode="finetune", trusted=[30], seeds=[0], methods=["glc"], steps=200)
+    chosen = {"trec": tasks.TASKS["trec"]}
+    short = [make_run("trec", "glc", 0.5, mode="finetune", steps=100)]
+    ((key, missing),) = real_noise.jobs(options, chosen, short)
+    assert (key["steps"], missing) == (200, ["glc"])
+    runs = [*short, make_run("trec", "glc", 0.75, mode="finetune", steps=200)]
+    assert list(real_noise.jobs(options, chosen, runs)) == []
+    assert [cell.accuracies for cell in tables.cells_of(runs, "finetune")] == [{"glc": 0.5}, {"glc": 0.75}]
