@@ -49,7 +49,8 @@ class GLCConfig(
         > Parameters that control the data
 
         method (`str`, *optional*, defaults to `"glc"`):
-            Name of the method; `glc_hf.methods.available_methods()` lists them. `module:Class` names your own.
+            Name of the method; `glc_hf.methods.available_methods()` lists them. `module:Class` names your own. `"auto"`
+            decides from the trusted rows how far to use the noisy labels, and gives a verdict.
         trusted_column (`str`, *optional*, defaults to `"trusted"`):
             Column of the training set that marks trusted rows: one flag per row, or one per token for token labels.
         label_column (`str`, *optional*):
@@ -115,6 +116,9 @@ class GLCConfig(
 
         > Parameters of single methods
 
+        pretrained (`bool`, *optional*):
+            `auto`: whether the network is pretrained. By default if its configuration names a model, as after
+            `from_pretrained`.
         smoothing (`float`, *optional*, defaults to 0.01):
             `confusion_matrix`, and `estimator="paired"`: weight of the uniform row in the counted matrix, so that no
             entry is zero.
