@@ -78,7 +78,8 @@ class Verdict:
             mark = " (this model)" if name == self.chosen else ""
             interval = format_interval(way.low, way.high)
             lines.append(f"  {name}{mark}: {way.accuracy:.1%} ({interval}, {way.measured})")
-        return "\n".join([*lines, f"  Intervals have a level of {format_level(self.level)}."])
+        lines.append(f"  Intervals have a level of {format_level(self.level)}.")
+        return "\n".join([*lines, *(f"  {decision}" for decision in self.decisions)])
 
 
 def save_verdict(verdict: Verdict, folder: str | Path) -> None:

@@ -58,6 +58,7 @@ _TRUSTED_MODELS = {
     "glc_trusted": "one that gives them 90 % of the weight",
     "stack": "one of the trusted rows and the predicted noisy labels",
 }
+_FROM_SCRATCH = "The stages are those of glc: the network is not pretrained."
 _PLAIN_MEASURED = "network of stage 1, trained on the noisy labels"
 _NOT_JUDGED = "the best model before the last stage"
 _JUDGED = "the network after two thirds of the last stage"
@@ -147,7 +148,7 @@ class Auto(GoldLossCorrection):
         if not self.pretrained:
             self.numbers = torch.from_numpy(run.item_numbers("trusted"))
             self.plain = self.control = correct_predictions(run, 0, self.numbers)
-            self.verdict = _first_verdict(self.plain, {})
+            self.verdict = _first_verdict(self.plain, {}, [_FROM_SCRATCH])
         fewest = _MIN_TRUSTED if self.pretrained else _MIN_TRUSTED_FROM_SCRATCH
         if len(self.numbers) >= fewest:
             order = np.argsort(random_uint64("judges", self.args.seed, self.numbers.numpy()), kind="stable")

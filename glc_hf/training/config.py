@@ -49,8 +49,8 @@ class GLCConfig(
         > Parameters that control the data
 
         method (`str`, *optional*, defaults to `"glc"`):
-            Name of the method; `glc_hf.methods.available_methods()` lists them. `module:Class` names your own. `"auto"`
-            decides from the trusted rows how far to use the noisy labels, and gives a verdict.
+            Name of the method; `glc_hf.methods.available_methods()` lists them. `module:Class` names your own.
+            `"auto"` decides from the trusted rows how far to use the noisy labels, and gives a verdict.
         trusted_column (`str`, *optional*, defaults to `"trusted"`):
             Column of the training set that marks trusted rows: one flag per row, or one per token for token labels.
         label_column (`str`, *optional*):
