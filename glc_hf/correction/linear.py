@@ -118,6 +118,7 @@ class FeatureTable:
         trusted: Tensor | None = None,
         trusted_weight: float = 1.0,
         start: LinearHead | None = None,
+        center: LinearHead | None = None,
     ) -> LinearHead:
         """
         Fit the head that minimizes the mean loss plus `penalty` · ‖weight‖², by full-batch L-BFGS.
@@ -131,6 +132,7 @@ class FeatureTable:
             trusted (`Tensor` of shape `(n,)`, *optional*): Rows whose labels are correct; they get no correction.
             trusted_weight (`float`, *optional*, defaults to 1.0): Weight of each trusted row.
             start ([`LinearHead`], *optional*): Initial weights.
+            center ([`LinearHead`], *optional*): The penalty is `penalty` · ‖weight − center.weight‖².
         """
         labels = labels.to(self.device)
         log_matrix, weights = None, torch.ones(len(rows), device=self.device)
@@ -154,6 +156,7 @@ class FeatureTable:
             line_search_fn="strong_wolfe",
         )
         chunks = self._chunks(rows, num_labels)
+        middle = 0.0 if center is None else center.weight.to(self.device)
 
         def item_losses(chunk: Tensor, part: Tensor) -> Tensor:
             logits = self._head(parameters).logits(chunk)
@@ -173,8 +176,9 @@ class FeatureTable:
             gradient = torch.zeros_like(parameters) if parameters.grad is None else parameters.grad
             both = self.reduce(torch.cat([gradient.flatten().double().cpu(), value]))
             parameters.grad = both[:-1].view_as(parameters).to(parameters)
-            parameters.grad[:-1] += 2 * penalty * parameters.detach()[:-1]
-            return both[-1].float() + penalty * parameters.detach()[:-1].square().sum().cpu()
+            distance = parameters.detach()[:-1] - middle
+            parameters.grad[:-1] += 2 * penalty * distance
+            return both[-1].float() + penalty * distance.square().sum().cpu()
 
         optimizer.step(closure)
         return self._head(parameters.detach())

@@ -17,11 +17,11 @@ from glc_hf.randomness import random_uint64
 
 
 # The members of the pool, and their weights before any trusted label is seen. `glc` uses both kinds of labels.
-MEMBERS = {"plain": 0.15, "trusted": 0.1, "glc": 0.55, "glc_trusted": 0.1, "stack": 0.1}
+MEMBERS = {"plain": 0.1, "trusted": 0.05, "glc": 0.35, "tuned": 0.2, "glc_tuned": 0.25, "stack": 0.05}
 POOL = "pool"
 FOLDS = 5
-# Share of the loss on trusted items in `glc` and `glc_trusted`.
-_SHARE, _TRUSTED_SHARE = 0.15, 0.9
+# Share of the loss on trusted items in `glc`.
+_SHARE = 0.15
 # Strength of the prior of the weights, in trusted items.
 _PRIOR = 10.0
 _MAX_TRUSTED, _MAX_UNTRUSTED = 2000, 20_000
@@ -193,7 +193,7 @@ class Members:
     - `plain`: all labels as they are.
     - `trusted`: trusted items only.
     - `glc`: all items, with the loss corrected by the matrix; trusted items have 15 % of the weight.
-    - `glc_trusted`: the same with 90 %.
+    - `tuned`, `glc_tuned`: trusted items only, kept close to `plain` and to `glc`, as fine-tuning would.
     - `stack`: trusted items only, on the features and the log-probabilities of the model of the noisy labels. It
       learns errors of the noisy labels that depend on the example.
 
@@ -202,6 +202,7 @@ class Members:
         noisy ([`LinearHead`]): The model of the noisy labels, fitted on untrusted items.
         penalty (`float`): Its weight decay, also for the members that are fitted on untrusted items.
         trusted_penalty (`float`): Weight decay of the members that are fitted on trusted items only.
+        tuning_penalty (`float`): The same for members that start from another one.
         held_out (`int`, *optional*): Fold of the trusted items that are left out.
 
     Attributes:
@@ -214,6 +215,7 @@ class Members:
         noisy: LinearHead,
         penalty: float,
         trusted_penalty: float,
+        tuning_penalty: float,
         held_out: int | None = None,
     ) -> None:
         table, labels, classes = data.table, data.labels, data.num_labels
@@ -236,21 +238,23 @@ class Members:
             counts,
             penalty=penalty,
             trusted_weight=data.weight_for(_SHARE, number),
+            # The first round makes nearly all of the difference.
+            rounds=2 if held_out is None else 1,
         )
         self.heads = {
             "plain": table.fit(rows, labels[rows], classes, penalty=penalty, start=noisy),
             "trusted": table.fit(mine, labels[mine], classes, penalty=trusted_penalty),
             "glc": glc,
-            "glc_trusted": table.fit(
-                rows,
-                labels[rows],
-                classes,
-                penalty=max(penalty, 0.3 * trusted_penalty),
-                matrix=self.matrix,
-                trusted=flags,
-                trusted_weight=data.weight_for(_TRUSTED_SHARE, number),
-            ),
         }
+        for name, center in (("tuned", "plain"), ("glc_tuned", "glc")):
+            self.heads[name] = table.fit(
+                mine,
+                labels[mine],
+                classes,
+                penalty=tuning_penalty,
+                start=self.heads[center],
+                center=self.heads[center],
+            )
         stacked = FeatureTable(self._stacked(mine), table.numbers[mine], table.reduce, table.device)
         stacked.scale[-classes:] /= _STACK_SCALE
         self.stack = stacked.fit(torch.arange(len(mine)), labels[mine], classes, penalty=trusted_penalty)
@@ -307,14 +311,14 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
         penalty (`float`): Its weight decay.
     """
     reduce = data.table.reduce
-    trusted_penalty = _trusted_penalty(data)
+    penalties = (penalty, _best_penalty(data), _best_penalty(data, noisy))
     folds = range(min(FOLDS, data.num_trusted))
     log_probs = torch.zeros(data.num_trusted, len(MEMBERS), data.num_labels)
     labels = torch.zeros(data.num_trusted, dtype=torch.int64)
     fold_of = torch.zeros(data.num_trusted, dtype=torch.int64)
     labels[data.position], fold_of[data.position] = data.labels[data.trusted], data.fold
     for fold in folds if len(folds) > 1 else ():
-        members = Members(data, noisy, penalty, trusted_penalty, held_out=fold)
+        members = Members(data, noisy, *penalties, held_out=fold)
         here = data.fold == fold
         log_probs[data.position[here]] = members.log_probs(data.trusted[here])
     log_probs, labels, fold_of = reduce(log_probs), reduce(labels), reduce(fold_of)
@@ -322,7 +326,7 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     for fold in folds:  # the weights, too, must not have seen the item
         here = fold_of == fold
         pooled[here, 0] = combine(log_probs[here], pool_weights(log_probs[~here], labels[~here]))
-    members = Members(data, noisy, penalty, trusted_penalty)
+    members = Members(data, noisy, *penalties)
     return Pool(members, pool_weights(log_probs, labels), torch.cat([log_probs, pooled], dim=1), labels)
 
 
@@ -360,18 +364,18 @@ def pool_weights(log_probs: Tensor, labels: Tensor, prior: Tensor | None = None)
     return F.softplus(raw).detach().float()
 
 
-_PENALTIES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+_PENALTIES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
 
-def _trusted_penalty(data: PoolData) -> float:
-    """The weight decay with which trusted items predict the others best, over the folds."""
+def _best_penalty(data: PoolData, center: LinearHead | None = None) -> float:
+    """The weight decay (towards `center`) with which trusted items predict the others best, over the folds."""
     table, classes = data.table, data.num_labels
     losses = torch.zeros(len(_PENALTIES), dtype=torch.float64)
     for fold in range(min(FOLDS, data.num_trusted)) if data.num_trusted > 1 else ():
         kept, left_out = data.trusted[data.fold != fold], data.trusted[data.fold == fold]
-        head = None
+        head = center
         for index, penalty in enumerate(_PENALTIES):
-            head = table.fit(kept, data.labels[kept], classes, penalty=penalty, start=head)
+            head = table.fit(kept, data.labels[kept], classes, penalty=penalty, start=head, center=center)
             logits = table.logits(head, left_out)
             losses[index] += F.cross_entropy(logits, data.labels[left_out], reduction="sum").double()
     return _PENALTIES[int(table.reduce(losses).argmin())]

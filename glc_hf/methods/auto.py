@@ -55,7 +55,8 @@ _NOISY_MODELS = {
 }
 _TRUSTED_MODELS = {
     "trusted": "a linear model of the trusted rows",
-    "glc_trusted": "one that gives them 90 % of the weight",
+    "tuned": "one of all labels, tuned on the trusted rows,",
+    "glc_tuned": "one with the corrected loss, tuned on the trusted rows,",
     "stack": "one of the trusted rows and the predicted noisy labels",
 }
 _FROM_SCRATCH = "The stages are those of glc: the network is not pretrained."
