@@ -355,7 +355,7 @@ def test_matrices_of_all_sources_survive_refinement_resume_and_saving(tmp_path):
     assert list(load_matrices(tmp_path / "saved")) == ["label"]
 
 
-# ---------------------------------------------------------------------- auto: a probe, a decision, and items that judge
+# ---------------------------------------------------------------------- the decision and the judges of auto
 @pytest.fixture(scope="module")
 def _short_fits(tmp_path_factory):
     """A separate cache of features, and fewer and shorter fits of the linear models."""
