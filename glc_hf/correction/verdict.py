@@ -82,8 +82,11 @@ class Verdict:
         return "\n".join([*lines, *(f"  {decision}" for decision in self.decisions)])
 
 
-def save_verdict(verdict: Verdict, folder: str | Path) -> None:
-    """Write `verdict.json` into the folder of a model."""
+def save_verdict(verdict: Verdict | None, folder: str | Path) -> None:
+    """Write `verdict.json` into the folder of a model. Without a verdict, remove that of an earlier run."""
+    if verdict is None:
+        (Path(folder) / VERDICT_FILE).unlink(missing_ok=True)
+        return
     text = json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False)
     (Path(folder) / VERDICT_FILE).write_text(text + "\n", encoding="utf-8")
 

@@ -189,7 +189,7 @@ class Auto(GoldLossCorrection):
         elif self._refines:
             most = int(_REFINING * self.args.num_train_epochs * len(run.item_numbers("untrusted")))
             self.matrix = refine_estimate(run, self.matrix, self.args.seed, most) or self.matrix
-        if len(self.judges) and progress > 0.5:
+        if len(self.judges) and progress >= 0.5:
             self._judge(run)
 
     def _judge(self, run: EstimationRun) -> None:

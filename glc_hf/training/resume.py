@@ -155,8 +155,7 @@ class RunFolder:
         if tensors:
             save_file(tensors, self.state / "estimate.safetensors")
         save_matrices(method.matrices, self.state)
-        if method.verdict is not None:
-            save_verdict(method.verdict, self.state)
+        save_verdict(method.verdict, self.state)
         content = {"record": dict(record), "history": history, "has_matrix": bool(method.matrices)}
         # Written last and atomically: it marks the rest as complete.
         write_atomically(self.state / _ESTIMATE_FILE, json.dumps(content))

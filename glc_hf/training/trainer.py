@@ -364,8 +364,7 @@ class GLCTrainer(HubMixin, StageTrainer):
         folder = output_dir if output_dir is not None else self.args.output_dir
         if self.first_stage is None and self.args.should_save:
             save_matrices(self.corruption_matrices, folder)
-            if self.verdict is not None:
-                save_verdict(self.verdict, folder)
+            save_verdict(self.verdict, folder)
             self.model_card.save(folder)
 
 

@@ -19,6 +19,7 @@ from glc_hf.cli import model as loading
 from glc_hf.cli.data import load_rows
 from glc_hf.cli.model import load_model, prepare
 from glc_hf.cli.parsing import parse
+from glc_hf.correction.verdict import load_verdict
 from glc_hf.hub.facts import read_facts
 from glc_hf.intervals import format_accuracy, wilson_interval
 
@@ -81,6 +82,38 @@ def test_model_learns_the_true_labels_of_a_noisy_csv(glc_hf, tmp_path: Path, tin
     assert AutoTokenizer.from_pretrained(output).tokenize("cats") == ["cat", "##s"]
     assert CorruptionMatrix.from_pretrained(output).label_names == list(CLASSES)
     assert (output / "corruption_matrix.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_verdict_of_auto_is_printed_written_and_repeated_by_the_audit(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    data, output = tmp_path / "data", tmp_path / "model"
+    data.mkdir()
+    write_csv(data / "train.csv", noisy_rows(240, every=4))
+    write_csv(data / "test.csv", text_rows(30, seed=1))
+    outcome = glc_hf(
+        "train", "--dataset", data, "--model", tiny_bert, "--output-dir", output, "--method", "auto",
+        "--learning-rate", "5e-3", "--num-train-epochs", "6", "--per-device-train-batch-size", "16",
+        "--save-strategy", "no",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    # Stage 1 learns labels that are all wrong, and a model with the name of its folder is pretrained.
+    verdict = load_verdict(output)
+    assert verdict.final
+    assert verdict.helps is True
+    assert "pool" in verdict.ways
+    assert results_in(output)["verdict"] == json.loads(json.dumps(verdict.to_dict()))
+    assert f"\nverdict: {verdict}\n" in outcome.out
+    audit = glc_hf("audit", output, "--dataset", data / "train.csv", "--output-dir", tmp_path / "audit")
+    assert audit.code == 0, audit.err
+    assert audit.out.startswith(f"verdict of the training: {verdict.sentence}\n")
+
+
+def test_method_without_a_verdict_prints_none(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    path = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
+    argv = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", "--method", "glc", *QUICK]
+    outcome = glc_hf("train", *argv)
+    assert outcome.code == 0, outcome.err
+    assert results_in(tmp_path / "model")["verdict"] is None
+    assert "verdict: " not in outcome.out
 
 
 def test_results_record_the_label_column_that_the_user_named(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:

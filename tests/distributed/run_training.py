@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import datasets
 import torch
@@ -20,6 +21,7 @@ from datasets import Dataset
 from safetensors.torch import save_file
 
 from glc_hf import GLCTrainer, mark_trusted
+from glc_hf.correction import pool
 from glc_hf.methods.base import Stage
 from glc_hf.training.stages import FinishedStage
 from glc_hf.training.weak_training import label_by_weak_classifier
@@ -46,6 +48,7 @@ def run_cases(folder: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as cache:  # for the features of the rows of each process
         datasets.config.HF_DATASETS_CACHE = Path(cache)
         train(folder / "probe", noisy_text_rows(rows=ROWS), "probe", processes, results, max_steps=1, stage1="probe")
+        _train_auto(folder / "auto", processes, results)
     weak = config(folder / "weak", per_device_train_batch_size=GLOBAL_BATCH // processes)
     noisy, _ = label_by_weak_classifier(text_rows(50), bert(), weak, num_train_epochs=1)
     results["weak"] = noisy["label"][:]
@@ -69,6 +72,7 @@ def train(
     processes: int,
     results: dict[str, Any],
     resume: bool = False,
+    model: torch.nn.Module | None = None,
     **settings: Any,
 ) -> None:
     """Train one case and add its results to `results`."""
@@ -85,7 +89,7 @@ def train(
     args = config(folder, **arguments)
     if args.fsdp:
         _declare_cpus_as_gpus()
-    trainer = GLCTrainer(bert(), args, train_dataset=data, eval_dataset=text_rows(31, trusted=None))
+    trainer = GLCTrainer(model or bert(), args, train_dataset=data, eval_dataset=text_rows(31, trusted=None))
     metrics = trainer.train(resume_from_checkpoint=resume).metrics
     results["processes"] = trainer.accelerator.num_processes
     results[name] = {
@@ -94,6 +98,7 @@ def train(
         "probe_penalty": metrics.get("stage1_probe_penalty"),
         "eval_accuracy": trainer.evaluate()["eval_accuracy"],
         "matrix": trainer.corruption_matrix.probs.tolist(),
+        "verdict": None if trainer.verdict is None else trainer.verdict.to_dict(),
     }
     trainer.save_model()
     if trainer.is_fsdp_enabled:
@@ -101,6 +106,14 @@ def train(
         results[name]["sharded"] = all(sharded)
     else:
         results["tensors"].update({f"{name}/{key}": value for key, value in weights(trainer.model).items()})
+
+
+def _train_auto(folder: Path, processes: int, results: dict[str, Any]) -> None:
+    """Train `auto` as with a pretrained network, with fewer fits of linear models. The last stage has two epochs."""
+    data = noisy_text_rows(rows=ROWS, trusted=0.25)
+    settings = {"method": "auto", "pretrained": True, "num_train_epochs": 3}
+    with patch.multiple(pool, FOLDS=2, _PENALTIES=(1e-3,)):
+        train(folder, data, "auto", processes, results, model=bert(initializer_range=0.3), **settings)
 
 
 def _estimate(folder: Path, count: int, batch: int) -> list[list[float]]:

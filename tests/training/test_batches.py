@@ -15,7 +15,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.labels.reading import Column
-from glc_hf.training.batches import ROW_KEY, FlagCollator, FlaggedRows
+from glc_hf.training.batches import ROW_KEY, FlagCollator, FlaggedRows, MixedSampler
 from glc_hf.training.stage_trainer import StageTrainer
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, token_bert, token_rows, weights
 
@@ -237,3 +237,55 @@ def test_deleted_trainer_frees_its_rows(tmp_path):
     del trainer
     gc.collect()
     assert rows() is None
+
+
+# ---------------------------------------------------------------------- a fixed share of trusted rows
+def _epochs(sampler: MixedSampler, number: int) -> list[list[int]]:
+    epochs = []
+    for epoch in range(number):
+        sampler.set_epoch(epoch)
+        epochs.append(list(sampler))
+    return epochs
+
+
+# Of 50 rows, every row below `trusted` is trusted.
+@pytest.mark.parametrize(
+    ("trusted", "share", "size"),
+    [(5, 0.3, 50), (10, 0.3, 50), (40, 0.3, 50), (7, 0.55, 33), (5, 1.0, 20), (5, 0.0, 50)],
+)
+def test_mixed_sampler_has_the_exact_share_and_repeats_no_row_before_all_of_its_kind(trusted, share, size):
+    sampler = MixedSampler(np.arange(50) < trusted, share, size, seed=3)
+    epochs = _epochs(sampler, 7)
+    assert len(sampler) == size
+    for epoch in epochs:
+        assert len(epoch) == size
+        assert sum(position < trusted for position in epoch) == round(share * size)
+    # Across epochs, no row is drawn for the n-th time before every row of its kind was drawn n − 1 times.
+    for kind in (range(trusted), range(trusted, 50)):
+        drawn = np.zeros(50, dtype=int)
+        for epoch in epochs:
+            drawn += np.bincount(epoch, minlength=50)
+            counts = drawn[kind.start : kind.stop]
+            assert counts.max() - counts.min() <= 1
+
+
+def test_mixed_sampler_depends_only_on_seed_and_epoch():
+    trusted = np.arange(50) % 4 == 0
+    epochs = _epochs(MixedSampler(trusted, 0.3, 50, seed=3), 3)
+    again = MixedSampler(trusted, 0.3, 50, seed=3)
+    again.set_epoch(2)  # as a resumed run, without the epochs before
+    assert list(again) == list(again) == epochs[2]
+    assert epochs[0] != epochs[1]
+    assert _epochs(MixedSampler(trusted, 0.3, 50, seed=4), 1)[0] != epochs[0]
+
+
+def test_mixed_sampler_mixes_the_kinds():
+    epoch = _epochs(MixedSampler(np.arange(1000) < 100, 0.3, 1000, seed=0), 1)[0]
+    for tenth in np.split(np.array(epoch) < 100, 10):
+        assert 0.1 < tenth.mean() < 0.5
+
+
+def test_mixed_sampler_without_untrusted_rows_draws_trusted_ones_only():
+    (epoch,) = _epochs(MixedSampler(np.ones(4, dtype=bool), 0.3, 10, seed=0), 1)
+    assert len(epoch) == 10
+    assert sorted(np.bincount(epoch).tolist()) == [2, 2, 3, 3]

@@ -7,10 +7,13 @@ import logging
 import shutil
 from pathlib import Path
 
+import datasets
 import pytest
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
+from glc_hf.correction import linear, pool
+from glc_hf.correction.verdict import load_verdict
 from glc_hf.methods.base import load_matrices, save_matrices
 from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.training.compare import compare_methods
@@ -350,3 +353,59 @@ def test_matrices_of_all_sources_survive_refinement_resume_and_saving(tmp_path):
     assert load_matrices(tmp_path / "saved") == trainer.corruption_matrices
     save_matrices({"label": trainer.corruption_matrix}, tmp_path / "saved")
     assert list(load_matrices(tmp_path / "saved")) == ["label"]
+
+
+# ---------------------------------------------------------------------- the decision and the judges of auto
+@pytest.fixture(scope="module")
+def _short_fits(tmp_path_factory):
+    """A separate cache of features, and fewer and shorter fits of the linear models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+        patch.setattr(pool, "_PENALTIES", (1e-3,))
+        patch.setattr(pool, "FOLDS", 2)
+        patch.setattr(linear, "_MAX_ITERATIONS", 10)
+        yield
+
+
+def _auto_trainer(folder, callbacks=()):
+    """Stage 1 has six steps, and the last stage seven. It is judged after the fourth."""
+    return _trainer(
+        folder, callbacks, data=noisy_text_rows(trusted=0.25), method="auto", pretrained=True, max_steps=12
+    )
+
+
+@pytest.fixture(scope="module")
+def uninterrupted_auto(tmp_path_factory, _short_fits):
+    trainer = _auto_trainer(tmp_path_factory.mktemp("auto"))
+    assert trainer.train().global_step == 7
+    assert trainer.verdict.final
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("stage", "step", "resumed_from"),
+    [
+        (1, 5, "stage1/checkpoint-4"),
+        (2, 1, None),  # between the estimate and the first checkpoint
+        (2, 3, "checkpoint-2"),  # before the last stage is judged
+        (2, 5, "checkpoint-4"),  # after it
+    ],
+)
+def test_resumed_auto_ends_with_the_same_weights_and_verdict(tmp_path, uninterrupted_auto, stage, step, resumed_from):
+    with pytest.raises(Crash):
+        _auto_trainer(tmp_path, [CrashAt(stage, step)]).train()
+    if resumed_from is not None:
+        assert (tmp_path / resumed_from).is_dir()
+    if stage == 2 and resumed_from is not None:
+        assert load_verdict(tmp_path / resumed_from).final == (step > 4)
+    callback = Steps()
+    trainer = _auto_trainer(tmp_path, [callback])
+    for parameter in trainer.model.parameters():
+        parameter.data.add_(1.0)
+    trainer.train(resume_from_checkpoint=True)
+    first_step = int(resumed_from.rsplit("-", 1)[1]) + 1 if resumed_from is not None else 1
+    assert callback.steps[0] == (f"stage {stage}", first_step)
+    assert trainer.verdict == uninterrupted_auto.verdict
+    assert trainer.corruption_matrix == uninterrupted_auto.corruption_matrix
+    assert trainer.method.corrects == uninterrupted_auto.method.corrects
+    assert same_weights(weights(trainer.model), weights(uninterrupted_auto.model))

@@ -1,0 +1,270 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from glc_hf.correction import pool
+from glc_hf.correction.linear import FeatureTable, LinearHead
+from glc_hf.correction.pool import MEMBERS, Members, Pool, PoolData, combine, fit_pool, pool_weights, smoothed_estimate
+
+
+ROWS, TRUSTED, CLASSES = 1000, 60, 3
+# Most labels are those of the next class.
+MATRIX = 0.4 * torch.eye(CLASSES) + 0.6 * torch.eye(CLASSES).roll(1, dims=1)
+PRIOR = torch.tensor(list(MEMBERS.values()))
+
+
+def problem() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Features of three overlapping Gaussian classes, true labels, and given labels: the first rows are trusted."""
+    generator = torch.Generator().manual_seed(0)
+    true = torch.randint(CLASSES, (ROWS,), generator=generator)
+    centers = 1.2 * torch.randn(CLASSES, 4, generator=generator)
+    points = centers[true] + torch.randn(ROWS, 4, generator=generator)
+    noisy = torch.multinomial(MATRIX[true], 1, generator=generator).squeeze(1)
+    return points, true, torch.where(torch.arange(ROWS) < TRUSTED, true, noisy)
+
+
+def pool_data(table: FeatureTable, given: torch.Tensor, trusted: int = TRUSTED, seed: int = 0) -> PoolData:
+    return PoolData.of(table, given.numpy(), np.arange(trusted), np.arange(trusted, len(given)), CLASSES, seed)
+
+
+def table_of(points: torch.Tensor) -> FeatureTable:
+    return FeatureTable(points, torch.arange(len(points)))
+
+
+def noisy_head(data: PoolData) -> LinearHead:
+    return data.table.fit(data.untrusted, data.labels[data.untrusted], CLASSES, penalty=1e-4)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Pool:
+    points, _, given = problem()
+    data = pool_data(table_of(points), given)
+    return fit_pool(data, noisy_head(data), 1e-4)
+
+
+# ---------------------------------------------------------------------- items and folds
+def test_each_class_has_equal_shares_of_the_folds():
+    points, true, given = problem()
+    data = pool_data(table_of(points), given)
+    for label in range(CLASSES):
+        counts = np.bincount(data.fold[true[:TRUSTED] == label], minlength=pool.FOLDS)
+        assert counts.max() - counts.min() <= 1
+    assert np.bincount(data.fold).tolist() == [TRUSTED // pool.FOLDS] * pool.FOLDS
+    assert not torch.equal(data.fold, pool_data(data.table, given, seed=1).fold)
+
+
+def test_few_trusted_items_have_one_fold_each():
+    points, _, given = problem()
+    assert sorted(pool_data(table_of(points), given, trusted=3).fold.tolist()) == [0, 1, 2]
+    assert pool_data(table_of(points), given, trusted=0).num_trusted == 0
+
+
+@pytest.mark.parametrize("reversed_table", [False, True])
+def test_too_many_items_are_drawn_at_random_but_the_same_for_any_order(monkeypatch, reversed_table):
+    monkeypatch.setattr(pool, "_MAX_TRUSTED", 20)
+    monkeypatch.setattr(pool, "_MAX_UNTRUSTED", 50)
+    points, _, given = problem()
+    data = pool_data(table_of(points), given)
+    if reversed_table:
+        table = FeatureTable(points.flip(0), torch.arange(ROWS).flip(0))
+        other = pool_data(table, given)
+        assert torch.equal(other.trusted_numbers, data.trusted_numbers)
+        assert set(table.numbers[other.untrusted].tolist()) == set(data.untrusted.tolist())
+        for row, position, fold in zip(other.trusted, other.position, other.fold, strict=True):
+            assert data.trusted_numbers[position] == table.numbers[row]
+            assert data.fold[position] == fold
+        assert torch.equal(other.labels, given.flip(0))
+    assert (data.num_trusted, len(data.trusted), data.num_untrusted, len(data.untrusted)) == (20, 20, 50, 50)
+    assert (data.trusted < TRUSTED).all()
+    assert (data.untrusted >= TRUSTED).all()
+    assert not torch.equal(data.untrusted, pool_data(data.table, given, seed=1).untrusted)
+
+
+def test_number_of_items_is_limited_for_many_features_and_classes(monkeypatch):
+    points, _, given = problem()
+    monkeypatch.setattr(pool, "_MAX_PRODUCTS", 4 * CLASSES * 25)
+    assert (pool_data(table_of(points), given).num_trusted, pool_data(table_of(points), given).num_untrusted) == (
+        25,
+        25,
+    )
+    monkeypatch.setattr(pool, "_MAX_PRODUCTS", 1)  # never fewer than two per class
+    assert pool_data(table_of(points), given).num_untrusted == 2 * CLASSES
+
+
+def test_weight_gives_trusted_items_their_share():
+    points, _, given = problem()
+    data = pool_data(table_of(points), given)
+    weight = data.weight_for(0.15, TRUSTED)
+    assert weight * TRUSTED / (weight * TRUSTED + data.num_untrusted) == pytest.approx(0.15)
+    assert data.weight_for(0.01, TRUSTED) == 1.0
+
+
+# ---------------------------------------------------------------------- the matrix
+def test_smoothed_estimate_adds_one_row_of_average_noise_per_class():
+    sums = torch.tensor([[1.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.0, 0.0, 0.0]])
+    counts = torch.tensor([2.0, 1.0, 0.0])
+    diagonal = (1.5 / 2 + 0.6) / 2
+    rest = (1 - diagonal) / 2
+    expected = [
+        [(1.5 + diagonal) / 3, (0.5 + rest) / 3, rest / 3],
+        [(0.2 + rest) / 2, (0.6 + diagonal) / 2, (0.2 + rest) / 2],
+        [rest, rest, diagonal],
+    ]
+    torch.testing.assert_close(smoothed_estimate(sums, counts), torch.tensor(expected).double())
+
+
+def test_smoothed_estimate_without_trusted_items_is_the_identity():
+    assert torch.equal(smoothed_estimate(torch.zeros(3, 3), torch.zeros(3)), torch.eye(3).double())
+
+
+def test_matrix_is_close_to_the_true_one_and_better_than_the_gold_estimate(fitted):
+    data = fitted.members.data
+    softmax = data.table.logits(fitted.members.noisy, data.trusted).double().softmax(dim=-1)
+    labels = data.labels[data.trusted]
+    gold = torch.stack([softmax[labels == label].mean(dim=0) for label in range(CLASSES)])
+    after, before = (float((matrix - MATRIX).abs().max()) for matrix in (fitted.matrix, gold))
+    assert after < 0.08
+    assert after < before / 2
+    torch.testing.assert_close(fitted.matrix.sum(dim=1), torch.ones(CLASSES).double())
+
+
+# ---------------------------------------------------------------------- the members and the pool
+def test_held_out_predictions_do_not_depend_on_the_label_of_the_item():
+    points, _, given = problem()
+    data = pool_data(table_of(points), given)
+    noisy, item = noisy_head(data), 7
+    changed = dataclasses.replace(data, labels=data.labels.clone())
+    changed.labels[item] = (changed.labels[item] + 1) % CLASSES
+
+    def predictions(some: PoolData, fold: int) -> torch.Tensor:
+        return Members(some, noisy, 1e-4, 1e-3, held_out=fold).log_probs(torch.tensor([item]))
+
+    own, other = int(data.fold[item]), int(data.fold[item] + 1) % pool.FOLDS
+    torch.testing.assert_close(predictions(changed, own), predictions(data, own), atol=1e-6, rtol=0)
+    difference = (predictions(changed, other) - predictions(data, other)).abs().amax(dim=-1)
+    assert (difference > 1e-3).all()  # every member was fitted to this label
+
+
+def test_pool_predicts_held_out_labels_of_all_members(fitted):
+    _, true, _ = problem()
+    assert fitted.held_out.shape == (TRUSTED, len(MEMBERS) + 1, CLASSES)
+    assert torch.equal(fitted.labels, true[:TRUSTED])
+    torch.testing.assert_close(fitted.held_out.exp().sum(dim=-1), torch.ones(TRUSTED, len(MEMBERS) + 1))
+    accuracies = (fitted.held_out.argmax(dim=-1) == fitted.labels[:, None]).double().mean(dim=0)
+    named = dict(zip([*MEMBERS, pool.POOL], accuracies.tolist(), strict=True))
+    assert named["plain"] < 0.6 < 0.8 < named["glc"]
+    assert named[pool.POOL] >= named["glc"] - 0.04
+    # The fit on all trusted items differs from the fits of the folds, and predicts the true labels of new items.
+    predicted = fitted.log_probs(torch.arange(TRUSTED, ROWS))
+    torch.testing.assert_close(predicted.exp().sum(dim=-1), torch.ones(ROWS - TRUSTED))
+    assert (predicted.argmax(dim=-1) == true[TRUSTED:]).double().mean() > 0.8
+    assert fitted.log_probs(torch.arange(0)).shape == (0, CLASSES)
+
+
+def test_pool_is_the_weighted_product_of_the_members():
+    probs = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])
+    product = probs[0, 0] ** 2 * probs[0, 1] ** 0.5
+    expected = (product / product.sum()).log()
+    torch.testing.assert_close(combine(probs.log(), torch.tensor([2.0, 0.5]))[0], expected)
+
+
+def test_weights_are_the_prior_without_items():
+    assert torch.equal(pool_weights(torch.empty(0, len(MEMBERS), 3), torch.empty(0, dtype=torch.int64)), PRIOR)
+    assert float(PRIOR.sum()) == pytest.approx(1.0)
+
+
+def predictions_of_one_good_member(items: int, good: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities of members of which one is right and the others predict at random, and the labels."""
+    generator = torch.Generator().manual_seed(items + good)
+    labels = torch.randint(CLASSES, (items,), generator=generator)
+    logits = 2 * torch.randn(items, len(MEMBERS), CLASSES, generator=generator)
+    logits[torch.arange(items), good, labels] += 4
+    return logits.log_softmax(dim=-1), labels
+
+
+@pytest.mark.parametrize("good", range(len(MEMBERS)))
+def test_weights_are_not_negative_and_move_to_the_member_that_is_right(good):
+    many = pool_weights(*predictions_of_one_good_member(2000, good))
+    others = torch.arange(len(MEMBERS)) != good
+    assert (many >= 0).all()
+    assert many[good] > 0.7
+    assert many[others].max() < 0.1
+    few = pool_weights(*predictions_of_one_good_member(5, good))
+    assert (few - PRIOR).abs().max() < (many - PRIOR).abs().max() / 2
+
+
+def test_weights_minimize_the_loss_with_the_penalty():
+    log_probs, labels = predictions_of_one_good_member(40, 2)
+
+    def value(weights: torch.Tensor) -> float:
+        loss = torch.nn.functional.nll_loss(combine(log_probs.double(), weights), labels)
+        return float(loss + 10 / 40 * (weights - PRIOR).square().sum())
+
+    found = pool_weights(log_probs, labels)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        step = 0.02 * torch.randn(len(MEMBERS), generator=generator)
+        assert value((found + step).clamp(min=0)) >= value(found) - 1e-6
+
+
+# ---------------------------------------------------------------------- processes
+def as_two_processes(run: Callable[[int, Callable], object]) -> list:
+    """Call `run(rank, reduce)` in two threads, with sums over both."""
+    barrier, parts, results = threading.Barrier(2), {}, [None, None]
+
+    def work(rank: int) -> None:
+        calls = 0
+
+        def reduce(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            parts[(calls, rank)] = tensor.clone()
+            barrier.wait(30)
+            total = parts[(calls, 0)] + parts[(calls, 1)]
+            calls += 1
+            barrier.wait(30)
+            return total
+
+        try:
+            results[rank] = run(rank, reduce)
+        except BaseException:
+            barrier.abort()
+            raise
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return results
+
+
+def test_pool_does_not_depend_on_how_items_are_split_over_processes(fitted, monkeypatch):
+    points, _, given = problem()
+    # Searching all penalties in threads takes long.
+    kept = (1e-3, pool._trusted_penalty(fitted.members.data))
+    monkeypatch.setattr(pool, "_PENALTIES", kept)
+
+    def run(rank: int, reduce: Callable) -> Pool:
+        # One process has four times as many items as the other.
+        mine = torch.arange(ROWS)[(torch.arange(ROWS) % 5 == 0) == (rank == 0)]
+        data = pool_data(FeatureTable(points[mine], mine, reduce), given)
+        head = data.table.fit(data.untrusted, data.labels[data.untrusted], CLASSES, penalty=1e-4)
+        return fit_pool(data, head, 1e-4)
+
+    first, second = as_two_processes(run)
+    assert torch.equal(first.held_out, second.held_out)
+    assert torch.equal(first.labels, second.labels)
+    assert torch.equal(first.weights, second.weights)
+    assert torch.equal(first.matrix, second.matrix)
+    # The optimizer's path differs by rounding, so its end point differs slightly.
+    assert torch.equal(first.labels, fitted.labels)
+    torch.testing.assert_close(first.held_out.exp(), fitted.held_out.exp(), atol=2e-2, rtol=0)
+    torch.testing.assert_close(first.matrix, fitted.matrix, atol=5e-3, rtol=0)
+    torch.testing.assert_close(first.weights, fitted.weights, atol=2e-2, rtol=0)

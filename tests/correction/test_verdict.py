@@ -1,0 +1,167 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from glc_hf.correction.verdict import (
+    VERDICT_FILE,
+    Verdict,
+    Way,
+    difference_interval,
+    difference_with_control,
+    load_verdict,
+    save_verdict,
+    way_of,
+    way_with_control,
+)
+from glc_hf.intervals import wilson_interval
+
+
+VERDICT = Verdict(
+    chosen="auto",
+    ways={"no_correction": Way(0.7, 0.6, 0.8, "stage 1 of “ünïcode”"), "auto": Way(0.9, 0.85, 0.93, "the network")},
+    sentence="Correction helps.",
+    helps=True,
+    trusted_rows=60,
+    decisions=["The last stage trains on trusted rows only."],
+    final=True,
+)
+SIMULATIONS = 400
+
+
+# ---------------------------------------------------------------------- files
+@pytest.mark.parametrize("helps", [True, False, None])
+def test_verdict_is_the_same_after_json_and_files(tmp_path, helps):
+    verdict = Verdict(**{**vars(VERDICT), "helps": helps})
+    content = json.loads(json.dumps(verdict.to_dict()))
+    assert Verdict.from_dict(content) == verdict
+    save_verdict(verdict, tmp_path)
+    assert load_verdict(tmp_path) == verdict
+    assert json.loads((tmp_path / VERDICT_FILE).read_text(encoding="utf-8")) == content
+
+
+def test_folder_without_a_verdict_has_none(tmp_path):
+    assert load_verdict(tmp_path) is None
+
+
+def test_text_has_the_sentence_and_one_line_per_way():
+    assert str(VERDICT).splitlines() == [
+        "Correction helps.",
+        "  no_correction: 70.0% (60.0 to 80.0, stage 1 of “ünïcode”)",
+        "  auto (this model): 90.0% (85.0 to 93.0, the network)",
+        "  Intervals have a level of 90%.",
+    ]
+
+
+# ---------------------------------------------------------------------- intervals
+def simulate(seed: int, items: int, rates: tuple[float, float, float], apart: float) -> np.ndarray:
+    """
+    Whether three ways with these accuracies predict each item: `(3, items)`. Some items are hard for all of them, and
+    the ways differ from each other by noise: the third by up to 0.25, the first two from each other by up to `apart`.
+    """
+    generator = np.random.default_rng(seed)
+    # Hardness plus noise is uniform except at its ends, so accuracies that are not close to 0 or 1 are as asked.
+    hardness, shared = generator.random(items), 0.25 * (generator.random((2, items)) - 0.5)
+    own = apart * (generator.random((2, items)) - 0.5)
+    noise = np.stack([shared[0] + own[0], shared[0] + own[1], shared[1]])
+    return hardness + noise < np.array(rates)[:, None]
+
+
+def simulations(items: int, judges: int, rates: tuple[float, float, float], apart: float) -> list[tuple]:
+    """(final on the judges, positions of the judges, control, other) of each simulation."""
+    drawn = []
+    for seed in range(SIMULATIONS):
+        final, control, other = simulate(seed, items, rates, apart)
+        held_out = np.sort(np.random.default_rng(seed + 10_000).choice(items, size=judges, replace=False))
+        drawn.append((final[held_out], held_out, control, other))
+    return drawn
+
+
+CASES = [(60, 12, (0.8, 0.75, 0.6)), (300, 60, (0.6, 0.7, 0.65)), (100, 20, (0.8, 0.8, 0.8))]
+
+
+@pytest.mark.parametrize("apart", [0.02, 0.3])
+@pytest.mark.parametrize(("items", "judges", "rates"), CASES)
+def test_intervals_with_control_cover_the_truth(items, judges, rates, apart):
+    drawn = simulations(items, judges, rates, apart)
+    ways = [way_with_control(final, held_out, control, "x") for final, held_out, control, _ in drawn]
+    assert np.mean([way.low <= rates[0] <= way.high for way in ways]) >= 0.85
+    assert np.mean([way.accuracy for way in ways]) == pytest.approx(rates[0], abs=0.02)
+    low, high = np.transpose([difference_with_control(*one) for one in drawn])
+    truth = rates[0] - rates[2]
+    assert ((low <= truth) & (truth <= high)).mean() >= 0.85
+    assert (low + high).mean() / 2 == pytest.approx(truth, abs=0.02)
+
+
+@pytest.mark.parametrize(("items", "judges", "rates"), [(60, 12, (0.7, 0.7, 0.6)), (300, 60, (0.7, 0.68, 0.65))])
+def test_control_that_agrees_with_the_final_way_makes_intervals_narrower_than_the_judges_alone(items, judges, rates):
+    drawn = simulations(items, judges, rates, apart=0.02)
+    ways = [way_with_control(final, held_out, control, "x") for final, held_out, control, _ in drawn]
+    alone = [way_of(final, "x") for final, *_ in drawn]
+    assert np.mean([way.high - way.low for way in ways]) < 0.8 * np.mean([way.high - way.low for way in alone])
+    low, high = np.transpose([difference_with_control(*one) for one in drawn])
+    alone_low, alone_high = np.transpose(
+        [difference_interval(final, other[held_out]) for final, held_out, _, other in drawn]
+    )
+    assert (high - low).mean() < 0.9 * (alone_high - alone_low).mean()
+
+
+@pytest.mark.parametrize("rates", [(0.8, 0.6), (0.6, 0.8), (0.7, 0.7)])
+def test_difference_interval_has_the_right_sign_and_covers_the_truth(rates):
+    intervals = []
+    for seed in range(SIMULATIONS):
+        first, second, _ = simulate(seed, 100, (*rates, 0.5), apart=0.25)
+        intervals.append(difference_interval(first, second))
+        low, high = difference_interval(second, first)
+        assert (-high, -low) == pytest.approx(intervals[-1])
+    low, high = np.transpose(intervals)
+    truth = rates[0] - rates[1]
+    assert ((low <= truth) & (truth <= high)).mean() >= 0.85
+    if truth:
+        sure = low > 0 if truth > 0 else high < 0
+        assert sure.mean() > 0.9
+    else:
+        assert ((low > 0) | (high < 0)).mean() <= 0.15
+
+
+@pytest.mark.parametrize("judges", [1, 2, 10])
+@pytest.mark.parametrize("value", [False, True])
+def test_few_equal_items_never_give_zero_width(judges, value):
+    equal, all_items = np.full(judges, value), np.full(5 * judges, value)
+    positions = np.arange(judges)
+    way = way_with_control(equal, positions, all_items, "x")
+    assert way.accuracy == float(value)
+    assert way.high - way.low > 0.02
+    assert 0.0 <= way.low <= way.accuracy <= way.high <= 1.0
+    for low, high in (
+        difference_with_control(equal, positions, all_items, all_items),
+        difference_interval(all_items, all_items),
+    ):
+        assert low < -0.01 < 0.01 < high
+    single = way_of(equal, "x")
+    assert single.high - single.low > 0.1
+
+
+def test_control_that_judges_all_items_gives_the_plain_interval():
+    """With every item held out, nothing is estimated from the control."""
+    generator = np.random.default_rng(0)
+    final, control = generator.random((2, 50)) < 0.7
+    way = way_with_control(final, np.arange(50), control, "the network")
+    assert way.accuracy == pytest.approx(final.mean())
+    assert (way.low, way.high) == pytest.approx(wilson_interval(final.mean(), 50, 0.9))
+    assert way.measured == "the network, 50 of 50 trusted labels"
+
+
+def test_accuracy_is_clipped_and_intervals_follow_the_level():
+    control = np.array([True] * 9 + [False])
+    positions = np.array([0, 9])
+    way = way_with_control(np.array([True, True]), positions, control, "x")
+    assert way.accuracy == way.high == 1.0  # 0.9 + 0.5
+    wide = way_with_control(np.array([True, True]), positions, control, "x", level=0.99)
+    assert wide.low < way.low
+    assert np.diff(difference_with_control(control[:2], positions, control, ~control, level=0.99)) > np.diff(
+        difference_with_control(control[:2], positions, control, ~control)
+    )
