@@ -10,11 +10,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from glc_hf import CorruptionMatrix
+from glc_hf.correction.verdict import Verdict, Way
 from tests.training.tiny import VOCABULARY, bert
 
 
@@ -119,15 +121,27 @@ def test_every_link_between_pages_and_files_exists() -> None:
             assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
 
 
+def _block_with(text: str) -> str:
+    """The only Python block of the guide that contains a text."""
+    (block,) = [block for block in _blocks("python", "docs/guide.md") if text in block]
+    return block
+
+
+def test_the_guide_shows_the_attributes_of_a_verdict() -> None:
+    way = Way(0.8, 0.7, 0.9, "the network")
+    verdict = Verdict("auto", {"auto": way}, "Correction helps.", True, 50, ["The last stage trains on trusted rows."])
+    exec(_block_with("trainer.verdict"), {"trainer": SimpleNamespace(verdict=verdict)})
+
+
 def test_the_guide_shows_how_to_compute_the_metrics() -> None:
     pytest.importorskip("evaluate")
-    exec(_blocks("python", "docs/guide.md")[1], {})
+    exec(_block_with("ErrorCurveArea"), {})
 
 
 def test_the_guide_shows_how_to_get_the_intervals_of_a_matrix() -> None:
     matrix = CorruptionMatrix(CorruptionMatrix.uniform(3, 0.3), trusted_rows=[3, 40, 0])
     names = {"matrix": matrix}
-    exec(_blocks("python", "docs/guide.md")[0], names)
+    exec(_block_with("noise_rate_interval"), names)
     assert names["low"].tolist() == matrix.noise_rate_interval()[0].tolist()
 
 

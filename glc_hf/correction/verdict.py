@@ -156,7 +156,7 @@ def difference_with_control(
     share = len(on_some) / len(on_all)
     variance = _spread(on_all) / len(on_all) + (1 - share) * _spread(on_some) / len(on_some)
     middle, half = float(on_all.mean() + on_some.mean()), _quantile(level) * math.sqrt(variance)
-    return middle - half, middle + half
+    return max(middle - half, -1.0), min(middle + half, 1.0)
 
 
 def _spread(values: np.ndarray) -> float:

@@ -42,6 +42,8 @@ _CORRECTED_SHARE = 0.3
 _JUDGES = 0.2
 _MIN_TRUSTED, _MIN_TRUSTED_FROM_SCRATCH = 50, 200
 _MAX_JUDGES = 1000
+# Level of the interval that decides for the corrected loss.
+_DECISION_LEVEL = 0.7
 FINAL, PLAIN = "auto", "no_correction"
 _LINEAR_WAYS = (
     ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
@@ -56,7 +58,6 @@ _NOISY_MODELS = {
 _TRUSTED_MODELS = {
     "trusted": "a linear model of the trusted rows",
     "tuned": "one of all labels, tuned on the trusted rows,",
-    "glc_tuned": "one with the corrected loss, tuned on the trusted rows,",
     "stack": "one of the trusted rows and the predicted noisy labels",
 }
 _FROM_SCRATCH = "The stages are those of glc: the network is not pretrained."
@@ -87,8 +88,8 @@ class Auto(GoldLossCorrection):
     2. Stage 2 fits linear models of the true labels on the features of the pretrained network: on trusted rows only,
        on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the trusted
        rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
-    3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels better
-       than models that rely on trusted rows, beyond chance, it trains on all rows with the corrected loss, and 30 % of
+    3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels clearly
+       better than models that rely on trusted rows, it trains on all rows with the corrected loss, and 30 % of
        the rows are trusted. Otherwise it trains on trusted rows: the errors of the noisy labels may depend on the
        example, and the corrected loss would repeat them.
 
@@ -135,7 +136,7 @@ class Auto(GoldLossCorrection):
         if self.pretrained:
             steps = steps[-1:]  # the matrix was refined on the features before
         if len(self.judges):
-            steps = (*steps, 2 * total // 3)
+            steps = (*steps, max(2 * total // 3, 1))
         return tuple(sorted({step for step in steps if step > 0}))
 
     # ------------------------------------------------------------------ between the stages
@@ -237,8 +238,9 @@ def _decide(correct: dict[str, torch.Tensor]) -> tuple[bool, str]:
     Whether the last stage uses the noisy labels, and why.
 
     Models that believe the noisy labels, up to a matrix, are compared with models that learn from trusted labels how
-    far to believe them. Only a difference beyond chance decides for the corrected loss: where the errors of the noisy
-    labels depend on the example, it loses much more than training on trusted rows loses elsewhere.
+    far to believe them. Only a clear difference, of about one standard error, decides for the corrected loss: where
+    the errors of the noisy labels depend on the example, it loses much more than training on trusted rows loses
+    elsewhere.
 
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
@@ -248,7 +250,7 @@ def _decide(correct: dict[str, torch.Tensor]) -> tuple[bool, str]:
         return float(correct[name].double().mean())
 
     noisy, trusted = (max(names, key=accuracy) for names in (_NOISY_MODELS, _TRUSTED_MODELS))
-    low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy())
+    low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _DECISION_LEVEL)
     found = (
         f"{_NOISY_MODELS[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
         f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"

@@ -144,7 +144,7 @@ def test_held_out_predictions_do_not_depend_on_the_label_of_the_item():
     changed.labels[item] = (changed.labels[item] + 1) % CLASSES
 
     def predictions(some: PoolData, fold: int) -> torch.Tensor:
-        return Members(some, noisy, 1e-4, 1e-3, held_out=fold).log_probs(torch.tensor([item]))
+        return Members(some, noisy, 1e-4, 1e-3, 1e-3, held_out=fold).log_probs(torch.tensor([item]))
 
     own, other = int(data.fold[item]), int(data.fold[item] + 1) % pool.FOLDS
     torch.testing.assert_close(predictions(changed, own), predictions(data, own), atol=1e-6, rtol=0)
@@ -248,7 +248,7 @@ def as_two_processes(run: Callable[[int, Callable], object]) -> list:
 def test_pool_does_not_depend_on_how_items_are_split_over_processes(fitted, monkeypatch):
     points, _, given = problem()
     # Searching all penalties in threads takes long.
-    kept = (1e-3, pool._trusted_penalty(fitted.members.data))
+    kept = (1e-3, pool._best_penalty(fitted.members.data))
     monkeypatch.setattr(pool, "_PENALTIES", kept)
 
     def run(rank: int, reduce: Callable) -> Pool:

@@ -53,6 +53,7 @@ def test_text_has_the_sentence_and_one_line_per_way():
         "  no_correction: 70.0% (60.0 to 80.0, stage 1 of “ünïcode”)",
         "  auto (this model): 90.0% (85.0 to 93.0, the network)",
         "  Intervals have a level of 90%.",
+        *(f"  {decision}" for decision in VERDICT.decisions),
     ]
 
 

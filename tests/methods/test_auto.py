@@ -18,6 +18,7 @@ from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.correction import linear, pool
+from glc_hf.correction.pool import MEMBERS
 from glc_hf.correction.verdict import Way, load_verdict
 from glc_hf.methods import auto
 from glc_hf.methods.auto import Auto
@@ -221,18 +222,21 @@ def flags(right: int, of: int = 100) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("right", "corrects"),
     [
-        ({"no_correction": 90, "plain": 50, "glc": 50, "trusted": 70}, True),
-        ({"no_correction": 50, "plain": 90, "glc": 50, "trusted": 70}, True),
-        ({"no_correction": 50, "plain": 50, "glc": 90, "trusted": 70}, True),
-        ({"no_correction": 70, "plain": 71, "glc": 71, "trusted": 70}, False),  # chance
-        ({"no_correction": 50, "plain": 50, "glc": 50, "trusted": 70}, False),
+        ({"no_correction": 90, "trusted": 70}, True),
+        ({"plain": 90, "tuned": 70}, True),
+        ({"glc": 90, "stack": 70}, True),
+        ({"plain": 71, "glc": 71, "trusted": 70}, False),  # chance
+        ({"trusted": 70}, False),
+        ({"glc": 80, "tuned": 90}, False),
     ],
 )
-def test_noisy_labels_are_used_if_a_model_of_them_is_better_beyond_chance(right, corrects):
-    decision, reason = auto._decide({name: flags(number) for name, number in right.items()})
+def test_noisy_labels_are_used_if_a_model_of_them_is_clearly_better(right, corrects):
+    everything = dict.fromkeys((*MEMBERS, "no_correction"), 50) | right
+    decision, reason = auto._decide({name: flags(number) for name, number in everything.items()})
     assert decision == corrects
-    best = max(number for name, number in right.items() if name != "trusted")
-    assert f"predicts {best}.0% of 100 trusted labels, and a linear model of the trusted rows 70.0%" in reason
+    noisy, trusted = (max(everything[name] for name in names) for names in (auto._NOISY_MODELS, auto._TRUSTED_MODELS))
+    assert f"predicts {noisy}.0% of 100 trusted labels, and " in reason
+    assert f" {trusted}.0%" in reason
 
 
 # ---------------------------------------------------------------------- items that judge
