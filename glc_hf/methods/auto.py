@@ -34,6 +34,8 @@ logger = logging.get_logger(__name__)
 
 # Shares of the run's epochs, with a pretrained network: together with the pass over the features, about 1.25.
 _FIRST_FRACTION, _LAST_FRACTION = 0.5, 0.55
+# Untrusted items that are embedded, as a share of the items that plain training sees.
+_EMBEDDED = 0.3
 # Untrusted items that refine the matrix, as a share of the items that the last stage trains on.
 _REFINING = 0.15
 # Share of trusted rows in the last stage with the corrected loss.
@@ -122,7 +124,8 @@ class Auto(GoldLossCorrection):
     def first_stages(self) -> list[Stage]:
         if not self.pretrained:
             return super().first_stages()
-        return [Stage("untrusted", fraction=_FIRST_FRACTION), Stage("untrusted", mode="probe")]
+        probe = Stage("untrusted", mode="probe", most_embedded=_EMBEDDED)
+        return [Stage("untrusted", fraction=_FIRST_FRACTION), probe]
 
     def last_stage(self) -> Stage:
         if not self.pretrained:
@@ -164,7 +167,7 @@ class Auto(GoldLossCorrection):
             probe.table,
             np.asarray(run.item_labels("all")),
             run.item_numbers("trusted"),
-            run.item_numbers("untrusted"),
+            probe.untrusted_numbers,
             self.num_labels,
             self.args.seed,
         )

@@ -137,6 +137,8 @@ class Stage:
             to start from the weights of the stage before.
         mode (`str`, *optional*, defaults to `"full"`): `"full"`, `"short"` or `"probe"`, as `GLCConfig.stage1`.
         fraction (`float`, *optional*, defaults to 1.0): Share of the epochs (or of `max_steps`) of the run.
+        most_embedded (`float`, *optional*): With `mode="probe"`, embed the trusted items and at most this many
+            untrusted ones, as a share of the items that plain training sees.
         trusted_share (`float`, *optional*): Share of trusted rows in every epoch. An epoch then has as many rows as
             the training set: trusted rows are repeated, and each epoch has its part of the untrusted rows. With 1.0
             there are trusted rows only.
@@ -149,6 +151,7 @@ class Stage:
     mode: Literal["full", "short", "probe"] = "full"
     fraction: float = 1.0
     trusted_share: float | None = None
+    most_embedded: float | None = None
 
     @property
     def description(self) -> str:
@@ -181,6 +184,8 @@ class Probe(Protocol):
     table: FeatureTable
     head: LinearHead
     penalty: float
+    # Numbers of the untrusted items in the tables of all processes, ascending.
+    untrusted_numbers: np.ndarray
 
 
 class EstimationRun(Protocol):

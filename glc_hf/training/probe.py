@@ -9,6 +9,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from glc_hf.training.stage_trainer import StageTrainer
 logger = logging.get_logger(__name__)
 
 _HELD_OUT = 0.1
+_FEWEST_EMBEDDED = 1000
 _SAMPLE_ROWS = 64
 # Collators that only pad and stack.
 _COLLATORS = (DefaultDataCollator, DataCollatorWithPadding, DataCollatorForTokenClassification)
@@ -84,6 +86,30 @@ class ProbeStage(TrainedStage):
             )
         return self._table
 
+    @cached_property
+    def _numbers(self) -> torch.Tensor | None:
+        """The numbers of the items to embed; `None` for all of them."""
+        share, args = self.trainer.stage.most_embedded, self.trainer.args
+        if share is None:
+            return None
+        untrusted = self.data.numbers_of("untrusted")
+        seen = args.num_train_epochs * len(self._labels)
+        if args.max_steps > 0:
+            batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+            seen = args.max_steps * batch * len(self._labels) / len(self.trainer.train_dataset)
+        most = max(int(share * seen), _FEWEST_EMBEDDED)
+        if len(untrusted) <= most:
+            return None
+        order = np.argsort(random_uint64("embed", args.seed, untrusted), kind="stable")
+        chosen = np.concatenate([self.data.numbers_of("trusted"), untrusted[order[:most]]])
+        return torch.from_numpy(np.sort(chosen))
+
+    @property
+    def untrusted_numbers(self) -> np.ndarray:
+        """Numbers of the embedded untrusted items."""
+        untrusted = self.data.numbers_of("untrusted")
+        return untrusted if self._numbers is None else np.intersect1d(untrusted, self._numbers.numpy())
+
     def _cache_key(self) -> str:
         args, accelerator = self.trainer.args, self.trainer.accelerator
         return features_key(
@@ -92,6 +118,8 @@ class ProbeStage(TrainedStage):
             rows=self.data.fingerprint(),
             precision=[args.bf16_full_eval, args.fp16_full_eval, accelerator.mixed_precision],
             share=[accelerator.process_index, accelerator.num_processes],
+            # Not in the key of all items, so that features that were cached before are still found.
+            **({} if self._numbers is None else {"items": [len(self._numbers), args.seed]}),
             collated=self._collator_hash(),
         )
 
@@ -121,9 +149,9 @@ class ProbeStage(TrainedStage):
         head, self._tap.head = self._tap.head, None
         try:
             trainer._move_model_to_device(trainer.model, trainer.args.device)
-            rows = self.data.for_inference(trainer, "all", "all", by_length=True)
+            rows = self.data.for_inference(trainer, "all", "all", only=self._numbers, by_length=True)
             with trainer.accelerator.autocast():
-                for batch in infer(trainer, rows, "all"):
+                for batch in infer(trainer, rows, "all", only=self._numbers):
                     yield batch.logits, batch.items  # the tap returns features in place of logits
         finally:
             self._tap.head = head

@@ -23,6 +23,7 @@ from glc_hf.correction.verdict import Way, load_verdict
 from glc_hf.methods import auto
 from glc_hf.methods.auto import Auto
 from glc_hf.methods.base import Stage
+from glc_hf.training import probe
 from tests.training.tiny import (
     bert,
     config,
@@ -142,7 +143,10 @@ def runs(tmp_path_factory) -> Callable[[str], Run]:
 def test_stage_1_trains_on_half_of_the_epochs_and_the_last_stage_continues_from_it(runs):
     run = runs("good")
     trainer, recorder = run.trainer, run.recorder
-    assert trainer.method.first_stages() == [Stage("untrusted", fraction=0.5), Stage("untrusted", mode="probe")]
+    assert trainer.method.first_stages() == [
+        Stage("untrusted", fraction=0.5),
+        Stage("untrusted", mode="probe", most_embedded=0.3),
+    ]
     assert recorder.length["first"] == (34, pytest.approx(1.0))  # 540 untrusted rows in batches of 16
     assert recorder.length["last"] == (42, pytest.approx(1.1))  # 1.1 epochs of 600 rows
     assert trainer.args.num_train_epochs == 2
@@ -188,6 +192,26 @@ def test_network_is_pretrained_if_its_configuration_names_a_model_or_the_option_
     assert first_stages("", pretrained=None) == 1
     assert first_stages("ann/base", pretrained=False) == 1
     assert first_stages("", pretrained=True) == 2
+
+
+def test_short_runs_embed_only_some_untrusted_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "_FEWEST_EMBEDDED", 50)
+    embedded = []
+    monkeypatch.setattr(
+        probe, "write_features", lambda path, batches, write=probe.write_features: write(path, watched(batches))
+    )
+
+    def watched(batches: Any) -> Iterator[Any]:
+        for features, numbers in batches:
+            embedded.append(numbers)
+            yield features, numbers
+
+    rows = rows_of_kind("good", 300, 0.1)
+    run = train(tmp_path, rows, max_steps=-1, num_train_epochs=1)
+    numbers, trusted = torch.cat(embedded), torch.tensor(rows["trusted"])
+    assert len(numbers) == len(numbers.unique()) == 30 + 90  # trusted rows, and 0.3 epochs of 300 rows
+    assert int(trusted[numbers].sum()) == 30
+    assert run.trainer.verdict is not None
 
 
 # ---------------------------------------------------------------------- the decision
