@@ -23,7 +23,7 @@ PACKAGES = ("torch", "transformers", "datasets", "accelerate", "timm", "peft", "
 # Private methods of `transformers.Trainer` that `training/` and `hub/` override. Python would not notice if a release
 # renamed one: the override would never be called.
 OVERRIDDEN_TRAINER_METHODS = (
-    "_get_dataloader", "_get_collator_with_removed_columns", "_set_signature_columns_if_needed",
+    "_get_dataloader", "_get_train_sampler", "_get_collator_with_removed_columns", "_set_signature_columns_if_needed",
     "_get_num_items_in_batch", "_save", "_save_checkpoint", "_save_rng_state", "_init_training_state",
     "_load_callback_state", "_run_epoch", "_push_from_checkpoint",
 )  # fmt: skip

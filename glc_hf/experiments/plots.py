@@ -37,8 +37,9 @@ _STYLES = {
     "true_matrix": ("#7F7F7F", "x", ":"),
     "reweight": ("#332288", "<", ":"),
     "finetune_on_trusted": ("#882255", ">", ":"),
+    "auto": ("#117733", "*", "-"),
 }
-_OTHER_STYLE = ("#7F7F7F", "*", ":")
+_OTHER_STYLE = ("#7F7F7F", "h", ":")
 _PANEL = (3.4, 2.9)  # inches
 
 

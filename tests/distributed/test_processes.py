@@ -69,10 +69,10 @@ def test_several_processes_fit_the_same_probe_as_one(one, several):
     np.testing.assert_allclose(several["probe"]["matrix"], one["probe"]["matrix"], atol=2e-3)
 
 
-def test_auto_decides_and_judges_the_same_with_several_processes(one, several):
+def test_auto_decides_and_judges_the_same_with_two_processes(one, two):
     """Each prediction of 60 trusted labels is one sixtieth of an accuracy; rounding may change a few of them. The last
     stage trains on 60 trusted rows, but its epochs have 241."""
-    ours, theirs = several["auto"]["verdict"], one["auto"]["verdict"]
+    ours, theirs = two["auto"]["verdict"], one["auto"]["verdict"]
     (decision,), (expected,) = ours["decisions"], theirs["decisions"]
     assert decision.split(": ")[0] == expected.split(": ")[0]
     assert decision.startswith("The last stage trains on ")
@@ -84,12 +84,12 @@ def test_auto_decides_and_judges_the_same_with_several_processes(one, several):
     for name, way in theirs["ways"].items():
         assert ours["ways"][name]["measured"] == way["measured"]
         assert ours["ways"][name]["accuracy"] == pytest.approx(way["accuracy"], abs=0.04), name
-    np.testing.assert_allclose(several["auto"]["matrix"], one["auto"]["matrix"], atol=0.03)
+    np.testing.assert_allclose(two["auto"]["matrix"], one["auto"]["matrix"], atol=0.03)
     for name in ("train_loss", "stage1_train_loss"):
-        assert several["auto"][name] == pytest.approx(one["auto"][name], abs=1e-5), name
+        assert two["auto"][name] == pytest.approx(one["auto"][name], abs=1e-5), name
     for name in [name for name in one["tensors"] if name.startswith("auto/")]:
         if not name.endswith("key.bias"):  # its gradient is zero except for rounding, which Adam scales up
-            torch.testing.assert_close(several["tensors"][name], one["tensors"][name], atol=1e-4, rtol=0, msg=name)
+            torch.testing.assert_close(two["tensors"][name], one["tensors"][name], atol=1e-4, rtol=0, msg=name)
 
 
 def test_weak_classifier_gives_the_same_labels_with_several_processes(one, several):

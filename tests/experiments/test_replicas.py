@@ -129,8 +129,8 @@ def test_late_adam_equals_adam(scale: float) -> None:
     assert ((late - start).abs() > 1e-3).any(dim=1).sum() > 20
 
 
-def test_every_method_except_reweight_can_be_stacked() -> None:
-    assert {name for name in available_methods() if not can_stack(get_method(name))} == {"reweight"}
+def test_every_method_of_the_paper_except_reweight_can_be_stacked() -> None:
+    assert {name for name in available_methods() if not can_stack(get_method(name))} == {"auto", "reweight"}
 
 
 def test_gradient_clipping_is_rejected(tmp_path: Path) -> None:

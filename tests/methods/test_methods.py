@@ -17,7 +17,7 @@ from tests.methods.fake_run import FakeRun, make_method, two_losses
 def test_all_methods_are_registered():
     assert set(available_methods()) == {
         "trusted_only", "no_correction", "forward", "forward_gold", "distillation", "confusion_matrix", "glc",
-        "true_matrix", "reweight", "finetune_on_trusted",
+        "true_matrix", "reweight", "finetune_on_trusted", "auto",
     }  # fmt: skip
 
 
