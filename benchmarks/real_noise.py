@@ -112,6 +112,11 @@ def summary() -> str:
     return real_noise_tables.summary(read_runs(RESULTS))
 
 
+def means() -> str:
+    """The means of the committed results with linear models."""
+    return real_noise_tables.means(read_runs(RESULTS), "linear")
+
+
 def main() -> None:
     parser = make_runs_parser(__doc__)
     parser.add_argument("--data", help="folder of the datasets; the images are in the folder uoft-cs beside it")

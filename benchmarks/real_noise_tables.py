@@ -126,6 +126,22 @@ def summary(runs: Sequence[Run]) -> str:
     return "\n\n".join(mode_summary(runs, mode) for mode in MODES if cells_of(runs, mode))
 
 
+def means(runs: Sequence[Run], mode: str) -> str:
+    """Mean accuracy and regret of each method over all cells of a mode, one line per method."""
+    cells = cells_of(runs, mode)
+    lines = [
+        f"| method | mean accuracy, {len(cells)} cells | mean regret | largest regret |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for name in methods_of(cells):
+        values = [cell.accuracies[name] for cell in cells if name in cell.accuracies]
+        regrets = [cell.regret(name) for cell in cells if cell.regret(name) is not None]
+        figures = (statistics.mean(values), statistics.mean(regrets), max(regrets))
+        shown = f"**`{name}`**" if name == AUTO else f"`{name}`"
+        lines.append("| " + " | ".join([shown, *(f"{figure:.3f}" for figure in figures)]) + " |")
+    return "\n".join(lines)
+
+
 def mode_summary(runs: Sequence[Run], mode: str) -> str:
     """Accuracies, their mean, the regret, and the check of the verdicts of one mode."""
     cells = cells_of(runs, mode)
