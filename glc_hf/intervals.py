@@ -34,7 +34,7 @@ def wilson_interval(share: Any, rows: Any, level: float) -> tuple[np.ndarray, np
         raise ValueError(f"a share is in [0, 1], got {share[~((share >= 0) & (share <= 1))].flat[0]}.")
     if not (rows >= 0).all():
         raise ValueError(f"the number of rows can't be negative, got {rows[~(rows >= 0)].flat[0]}.")
-    square = _quantile(level) ** 2
+    square = normal_quantile(level) ** 2
     # Multiplied by n, so that n = 0 needs no special case: the interval becomes (0, 1).
     center = share * rows + square / 2
     half = np.sqrt(square * (share * (1 - share) * rows + square / 4))
@@ -109,7 +109,8 @@ def format_level(level: float) -> str:
     return f"{100 * level:g}%"
 
 
-def _quantile(level: float) -> float:
+def normal_quantile(level: float) -> float:
+    """How many standard errors the interval of a level extends to each side."""
     if not 0 < level < 1:
         raise ValueError(f"level must be in (0, 1), got {level!r}.")
     return NormalDist().inv_cdf(0.5 + level / 2)

@@ -8,12 +8,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from glc_hf.intervals import ACCURACY_LEVEL, format_interval, format_level, wilson_interval
+from glc_hf.intervals import ACCURACY_LEVEL, format_interval, format_level, normal_quantile, wilson_interval
 
 
 VERDICT_FILE = "verdict.json"
@@ -117,7 +116,7 @@ def way_with_control(
 
         accuracy = mean_all(control) + mean_held_out(correct − control)
 
-    The two ways mostly agree, so their difference varies less than the accuracy itself. The interval is Wilson's, with
+    If the two ways mostly agree, their difference varies less than the accuracy itself. The interval is Wilson's, with
     the number of items that would give the same variance.
 
     Args:
@@ -155,17 +154,13 @@ def difference_with_control(
     on_all, on_some = control - other, np.asarray(correct, dtype=np.float64) - control[held_out]
     share = len(on_some) / len(on_all)
     variance = _spread(on_all) / len(on_all) + (1 - share) * _spread(on_some) / len(on_some)
-    middle, half = float(on_all.mean() + on_some.mean()), _quantile(level) * math.sqrt(variance)
+    middle, half = float(on_all.mean() + on_some.mean()), normal_quantile(level) * math.sqrt(variance)
     return max(middle - half, -1.0), min(middle + half, 1.0)
 
 
 def _spread(values: np.ndarray) -> float:
     """Variance with one more value that differs by one half: few values may all be equal by chance."""
     return float((np.square(values - values.mean()).sum() + 0.5) / (len(values) + 1))
-
-
-def _quantile(level: float) -> float:
-    return NormalDist().inv_cdf(0.5 + level / 2)
 
 
 def difference_interval(first: np.ndarray, second: np.ndarray, level: float = ACCURACY_LEVEL) -> tuple[float, float]:
@@ -178,5 +173,5 @@ def difference_interval(first: np.ndarray, second: np.ndarray, level: float = AC
     only_second = float(np.sum(second & ~first)) + 0.5
     difference = (only_first - only_second) / number
     error = math.sqrt(only_first + only_second - (only_first - only_second) ** 2 / number) / number
-    half = _quantile(level) * error
+    half = normal_quantile(level) * error
     return difference - half, difference + half

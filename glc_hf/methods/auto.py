@@ -32,7 +32,7 @@ from glc_hf.randomness import random_uint64
 
 logger = logging.get_logger(__name__)
 
-# Shares of the run's epochs, with a pretrained network: together with the pass over the features, about 1.25.
+# Shares of the run's epochs, with a pretrained network.
 _FIRST_FRACTION, _LAST_FRACTION = 0.5, 0.55
 # Untrusted items that are embedded, as a share of the items that plain training sees.
 _EMBEDDED = 0.3
