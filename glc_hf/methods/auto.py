@@ -44,8 +44,10 @@ _CORRECTED_SHARE = 0.3
 _JUDGES = 0.2
 _MIN_TRUSTED, _MIN_TRUSTED_FROM_SCRATCH = 50, 200
 _MAX_JUDGES = 1000
-# Level of the interval that decides for the corrected loss.
-_DECISION_LEVEL = 0.7
+# Levels of the intervals that decide for the corrected loss, and for trusted rows.
+_CORRECTED_LEVEL, _TRUSTED_LEVEL = 0.9, 0.7
+# Parts of the last stage with the corrected loss: all of it, none, and where neither is clearly better.
+_CORRECTED, _TRUSTED, _BOTH = 1.0, 0.0, 0.5
 FINAL, PLAIN = "auto", "no_correction"
 _LINEAR_WAYS = (
     ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
@@ -92,8 +94,9 @@ class Auto(GoldLossCorrection):
        rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
     3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels clearly
        better than models that rely on trusted rows, it trains on all rows with the corrected loss, and 30 % of
-       the rows are trusted. Otherwise it trains on trusted rows: the errors of the noisy labels may depend on the
-       example, and the corrected loss would repeat them.
+       the rows are trusted. If they are clearly worse, it trains on trusted rows: the errors of the noisy labels depend
+       on the example, and the corrected loss would repeat them. If neither is clear, it does the one and then the
+       other.
 
     Without a pretrained network, features mean nothing before training: the stages are those of `glc`.
 
@@ -101,12 +104,13 @@ class Auto(GoldLossCorrection):
     result is the `verdict`.
     """
 
-    state_names = ("judges", "corrects", "numbers", "control", "plain")
+    state_names = ("judges", "corrected_part", "numbers", "control", "plain")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.pretrained = False
-        self.corrects = True
+        # Part of the last stage that trains on all rows, with the corrected loss; the rest trains on trusted rows.
+        self.corrected_part = _CORRECTED
         # Trusted items that judge the final model; empty once they have.
         self.judges = torch.empty(0, dtype=torch.int64)
         # Numbers of trusted items, and whether models that were not trained on them predicted their labels: the best
@@ -130,9 +134,15 @@ class Auto(GoldLossCorrection):
     def last_stage(self) -> Stage:
         if not self.pretrained:
             return super().last_stage()
-        if self.corrects:
-            return Stage("all", start="previous", fraction=_LAST_FRACTION, trusted_share=_CORRECTED_SHARE)
-        return Stage("trusted", start="previous", fraction=_LAST_FRACTION, trusted_share=1.0)
+        if self.corrected_part == _TRUSTED:
+            return Stage("trusted", start="previous", fraction=_LAST_FRACTION, trusted_share=1.0)
+        return Stage(
+            "all",
+            start="previous",
+            fraction=_LAST_FRACTION,
+            trusted_share=_CORRECTED_SHARE,
+            mixed_part=self.corrected_part,
+        )
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         steps = super().refinement_steps(total)
@@ -180,7 +190,7 @@ class Auto(GoldLossCorrection):
         self.numbers = data.trusted_numbers
         self.plain = correct_predictions(run, 0, self.numbers)
         correct = dict(zip([*MEMBERS, POOL], (pool.held_out.argmax(dim=-1) == pool.labels[:, None]).t(), strict=True))
-        self.corrects, reason = _decide({**correct, PLAIN: self.plain})
+        self.corrected_part, reason = _decide({**correct, PLAIN: self.plain})
         logger.info(reason)
         self.control = max(correct[POOL], self.plain, key=lambda flags: flags.double().mean())
         ways = {name: way_of(correct[member].numpy(), measured) for name, member, measured in _LINEAR_WAYS}
@@ -216,7 +226,7 @@ class Auto(GoldLossCorrection):
     def state(self) -> dict[str, torch.Tensor]:
         return {
             "judges": self.judges,
-            "corrects": torch.tensor(self.corrects),
+            "corrected_part": torch.tensor(self.corrected_part),
             "numbers": self.numbers,
             "control": self.control,
             "plain": self.plain,
@@ -224,7 +234,8 @@ class Auto(GoldLossCorrection):
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self.judges, self.numbers = state["judges"], state["numbers"]
-        self.control, self.plain, self.corrects = state["control"], state["plain"], bool(state["corrects"])
+        self.control, self.plain = state["control"], state["plain"]
+        self.corrected_part = float(state["corrected_part"])
 
     # ------------------------------------------------------------------ the last stage
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
@@ -236,14 +247,14 @@ class Auto(GoldLossCorrection):
 
 
 # ---------------------------------------------------------------------- the decision
-def _decide(correct: dict[str, torch.Tensor]) -> tuple[bool, str]:
+def _decide(correct: dict[str, torch.Tensor]) -> tuple[float, str]:
     """
-    Whether the last stage uses the noisy labels, and why.
+    The part of the last stage that uses the noisy labels, and why.
 
     Models that believe the noisy labels, up to a matrix, are compared with models that learn from trusted labels how
-    far to believe them. Only a clear difference, of about one standard error, decides for the corrected loss: where
-    the errors of the noisy labels depend on the example, it loses much more than training on trusted rows loses
-    elsewhere.
+    far to believe them. It takes more to decide for the corrected loss alone: where the errors of the noisy labels
+    depend on the example, it loses much more than training on trusted rows loses elsewhere, and linear models need
+    more trusted rows than the network does.
 
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
@@ -253,14 +264,18 @@ def _decide(correct: dict[str, torch.Tensor]) -> tuple[bool, str]:
         return float(correct[name].double().mean())
 
     noisy, trusted = (max(names, key=accuracy) for names in (_NOISY_MODELS, _TRUSTED_MODELS))
-    low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _DECISION_LEVEL)
+    low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _CORRECTED_LEVEL)
+    _, high = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _TRUSTED_LEVEL)
     found = (
         f"{_NOISY_MODELS[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
         f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"
     )
     if low > 0:
-        return True, f"The last stage trains on all rows with the corrected loss: {found}."
-    return False, f"The last stage trains on trusted rows only: {found}, so the noisy labels are not clearly better."
+        return _CORRECTED, f"The last stage trains on all rows with the corrected loss: {found}."
+    if high < 0:
+        return _TRUSTED, f"The last stage trains on trusted rows only: {found}."
+    start = "The last stage trains on all rows with the corrected loss, and then on trusted rows"
+    return _BOTH, f"{start}: {found}, which is not a clear difference."
 
 
 def correct_predictions(run: EstimationRun, stage: int, numbers: torch.Tensor) -> torch.Tensor:

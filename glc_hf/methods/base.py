@@ -142,6 +142,8 @@ class Stage:
         trusted_share (`float`, *optional*): Share of trusted rows in every epoch. An epoch then has as many rows as
             the training set: trusted rows are repeated, and each epoch has its part of the untrusted rows. With 1.0
             there are trusted rows only.
+        mixed_part (`float`, *optional*, defaults to 1.0): With a `trusted_share`, part of the stage that has this
+            share; the rest has trusted rows only.
     """
 
     items: Items
@@ -151,6 +153,7 @@ class Stage:
     mode: Literal["full", "short", "probe"] = "full"
     fraction: float = 1.0
     trusted_share: float | None = None
+    mixed_part: float = 1.0
     most_embedded: float | None = None
 
     @property

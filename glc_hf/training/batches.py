@@ -63,38 +63,55 @@ class MixedSampler(torch.utils.data.Sampler):
         share (`float`): Share of trusted rows.
         size (`int`): Number of rows in an epoch.
         seed (`int`): The seed.
+        mixed (`int`, *optional*): Number of rows, over all epochs, after which only trusted rows are drawn.
     """
 
-    def __init__(self, trusted: np.ndarray, share: float, size: int, seed: int) -> None:
+    def __init__(self, trusted: np.ndarray, share: float, size: int, seed: int, mixed: int | None = None) -> None:
         self.positions = [np.flatnonzero(trusted), np.flatnonzero(~trusted)]
-        number = round(share * size) if len(self.positions[1]) else size
-        self.sizes = [number, size - number]
+        self.share = share if len(self.positions[1]) else 1.0
+        self.size = size
         self.seed = seed
+        self.mixed = mixed
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return sum(self.sizes)
+        return self.size
 
     def __iter__(self) -> Iterator[int]:
-        drawn = np.concatenate([self._draw(kind) for kind in range(2)])
-        order = np.argsort(random_uint64("mix order", self.seed, np.arange(len(drawn)), _same(self.epoch, drawn)))
-        return iter(drawn[order].tolist())
+        first, last = self.epoch * self.size, (self.epoch + 1) * self.size
+        middle = last if self.mixed is None else min(max(self.mixed, first), last)
+        parts = [self._draw(first, middle), self._draw(middle, last)]
+        return iter(np.concatenate(parts).tolist())
 
-    def _draw(self, kind: int) -> np.ndarray:
-        """Entries [epoch · size, (epoch + 1) · size) of an endless list of permutations."""
-        positions, size = self.positions[kind], self.sizes[kind]
-        if size == 0:
+    def _draw(self, first: int, last: int) -> np.ndarray:
+        """Rows [first, last) of the training, in random order."""
+        trusted = [self._trusted_before(row) for row in (first, last)]
+        drawn = np.concatenate(
+            [self._draw_kind(0, *trusted), self._draw_kind(1, first - trusted[0], last - trusted[1])]
+        )
+        order = np.argsort(random_uint64("mix order", self.seed, np.arange(len(drawn)), _same(self.epoch, drawn)))
+        return drawn[order]
+
+    def _trusted_before(self, row: int) -> int:
+        """How many of the rows before this one are trusted."""
+        mixed = row if self.mixed is None else min(row, self.mixed)
+        epochs, rest = divmod(mixed, self.size)
+        return epochs * round(self.share * self.size) + round(self.share * rest) + row - mixed
+
+    def _draw_kind(self, kind: int, first: int, last: int) -> np.ndarray:
+        """Entries [first, last) of an endless list of permutations of the rows of one kind."""
+        positions = self.positions[kind]
+        if first == last:
             return positions[:0]
-        first = self.epoch * size
-        rounds = range(first // len(positions), (first + size - 1) // len(positions) + 1)
+        rounds = range(first // len(positions), (last - 1) // len(positions) + 1)
         listed = [
             positions[np.argsort(random_uint64(f"mix {kind}", self.seed, positions, _same(number, positions)))]
             for number in rounds
         ]
-        return np.concatenate(listed)[first - rounds[0] * len(positions) :][:size]
+        return np.concatenate(listed)[first - rounds[0] * len(positions) :][: last - first]
 
 
 def _same(number: int, like: np.ndarray) -> np.ndarray:

@@ -117,7 +117,7 @@ class StageTrainer(ResumableTrainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler | None:
         if self.stage.trusted_share is not None and isinstance(train_dataset, FlaggedRows):
-            sampler = self.training_data.sampler(train_dataset, self.stage)
+            sampler = self.training_data.sampler(self, train_dataset, self.stage)
             # By this length accelerate knows how many rows it repeats to fill the last batch of an epoch.
             train_dataset.total_dataset_length = len(sampler)
             return sampler

@@ -147,11 +147,18 @@ class MapData(TrainingData):
         dataset = trainer.without_unused_columns(trainer.train_dataset)
         return FlaggedRows(dataset, rows, self.rows.flags, self.args.trusted_column)
 
-    def sampler(self, rows: FlaggedRows, stage: Stage) -> MixedSampler:
+    def sampler(self, trainer: Any, rows: FlaggedRows, stage: Stage) -> MixedSampler:
         """The sampler of a stage with a `trusted_share`."""
         trusted = np.isin(rows.rows, self.rows.rows_with("trusted"))
         size = self.rows.num_rows - len(self.rows.held_out)
-        return MixedSampler(trusted, stage.trusted_share, size, self.args.seed)
+        mixed = None
+        if stage.mixed_part < 1.0:
+            args = trainer.args
+            total = args.num_train_epochs * size
+            if args.max_steps > 0:
+                total = args.max_steps * args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+            mixed = round(stage.mixed_part * total)
+        return MixedSampler(trusted, stage.trusted_share, size, self.args.seed, mixed)
 
     def for_training(self, trainer: Any, stage: Stage, trusted_share: float) -> FlaggedRows:
         rows = self._part(stage, "trained")

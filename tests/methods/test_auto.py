@@ -218,7 +218,7 @@ def test_short_runs_embed_only_some_untrusted_rows(tmp_path, monkeypatch):
 def test_good_noisy_labels_are_used_with_the_corrected_loss(runs):
     run = runs("good")
     method = run.trainer.method
-    assert method.corrects
+    assert method.corrected_part == 1.0
     assert method.last_stage() == Stage("all", start="previous", fraction=0.55, trusted_share=0.3)
     epoch = torch.cat([trusted for _, trusted, _ in run.batches[:38]])
     assert (len(epoch), int(epoch.sum())) == (600, 180)
@@ -229,7 +229,7 @@ def test_good_noisy_labels_are_used_with_the_corrected_loss(runs):
 def test_useless_noisy_labels_are_not_used(runs):
     run = runs("useless")
     method = run.trainer.method
-    assert not method.corrects
+    assert method.corrected_part == 0.0
     assert method.last_stage() == Stage("trusted", start="previous", fraction=0.55, trusted_share=1.0)
     items = torch.cat([items for items, _, _ in run.batches[:38]])
     trusted = np.flatnonzero(rows_of_kind("useless")["trusted"])
@@ -244,20 +244,23 @@ def flags(right: int, of: int = 100) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("right", "corrects"),
+    ("right", "corrected_part"),
     [
-        ({"no_correction": 90, "trusted": 70}, True),
-        ({"plain": 90, "tuned": 70}, True),
-        ({"glc": 90, "stack": 70}, True),
-        ({"plain": 71, "glc": 71, "trusted": 70}, False),  # chance
-        ({"trusted": 70}, False),
-        ({"glc": 80, "tuned": 90}, False),
+        ({"no_correction": 90, "trusted": 70}, 1.0),
+        ({"plain": 90, "tuned": 70}, 1.0),
+        ({"glc": 90, "stack": 70}, 1.0),
+        ({"plain": 71, "glc": 71, "trusted": 70}, 0.5),  # chance
+        ({"plain": 70, "glc": 70, "trusted": 71}, 0.5),
+        ({"glc": 72, "trusted": 70}, 0.5),  # clear enough for trusted rows, but not for the corrected loss
+        ({"glc": 70, "trusted": 72}, 0.0),
+        ({"trusted": 70}, 0.0),
+        ({"glc": 80, "tuned": 90}, 0.0),
     ],
 )
-def test_noisy_labels_are_used_if_a_model_of_them_is_clearly_better(right, corrects):
+def test_noisy_labels_are_used_if_a_model_of_them_is_clearly_better(right, corrected_part):
     everything = dict.fromkeys((*MEMBERS, "no_correction"), 50) | right
     decision, reason = auto._decide({name: flags(number) for name, number in everything.items()})
-    assert decision == corrects
+    assert decision == corrected_part
     noisy, trusted = (max(everything[name] for name in names) for names in (auto._NOISY_MODELS, auto._TRUSTED_MODELS))
     assert f"predicts {noisy}.0% of 100 trusted labels, and " in reason
     assert f" {trusted}.0%" in reason
@@ -450,7 +453,7 @@ def test_dropping_the_last_batch_keeps_batches_whole_even_if_trusted_rows_are_fe
         tmp_path, rows_of_kind("useless", 300, 0.2), max_steps=-1, num_train_epochs=2, dataloader_drop_last=True,
         per_device_train_batch_size=64,
     )  # fmt: skip
-    assert not run.trainer.method.corrects
+    assert run.trainer.method.corrected_part == 0.0
     assert [len(items) for items, _, _ in run.batches] == [64] * 5  # 1.1 epochs of four whole batches
     assert run.trainer.verdict.final
 

@@ -289,3 +289,17 @@ def test_mixed_sampler_without_untrusted_rows_draws_trusted_ones_only():
     (epoch,) = _epochs(MixedSampler(np.ones(4, dtype=bool), 0.3, 10, seed=0), 1)
     assert len(epoch) == 10
     assert sorted(np.bincount(epoch).tolist()) == [2, 2, 3, 3]
+
+
+# Rows 0 to 119 are mixed: two epochs of 50 and 20 rows of the third.
+def test_mixed_sampler_draws_trusted_rows_only_after_the_mixed_part():
+    trusted = np.arange(50) < 10
+    epochs = _epochs(MixedSampler(trusted, 0.3, 50, seed=3, mixed=120), 4)
+    assert epochs[:2] == _epochs(MixedSampler(trusted, 0.3, 50, seed=3), 2)
+    flags = [trusted[np.array(epoch)] for epoch in epochs[2:]]
+    assert flags[0][:20].sum() == 6
+    assert flags[0][20:].all() and flags[1].all()
+    drawn = np.bincount(np.concatenate(epochs), minlength=50)
+    for kind in (drawn[:10], drawn[10:]):
+        assert kind.max() - kind.min() <= 1
+    assert drawn[:10].sum() == 2 * 15 + 6 + 30 + 50
