@@ -40,6 +40,7 @@ from tests.training.tiny import (
 LINEAR_WAYS = {"trusted_only", "glc", "pool"}
 # 60 of 600 rows are trusted. A linear model of 60 rows predicts about 75 % of the labels.
 KINDS = {
+    "clean": CorruptionMatrix.uniform(3, 0.0),
     "good": CorruptionMatrix.uniform(3, 0.2),
     "useless": CorruptionMatrix.uniform(3, 1.0),
     "flipped": CorruptionMatrix.flip(3, 0.6, seed=0),
@@ -215,8 +216,8 @@ def test_short_runs_embed_only_some_untrusted_rows(tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------------- the decision
-def test_good_noisy_labels_are_used_with_the_corrected_loss(runs):
-    run = runs("good")
+def test_noisy_labels_that_are_clearly_better_are_used_with_the_corrected_loss(runs):
+    run = runs("clean")
     method = run.trainer.method
     assert method.corrected_part == 1.0
     assert method.last_stage() == Stage("all", start="previous", fraction=0.55, trusted_share=0.3)
@@ -224,6 +225,19 @@ def test_good_noisy_labels_are_used_with_the_corrected_loss(runs):
     assert (len(epoch), int(epoch.sum())) == (600, 180)
     (reason,) = run.trainer.verdict.decisions
     assert reason.startswith("The last stage trains on all rows with the corrected loss: ")
+
+
+def test_noisy_labels_that_are_not_clearly_better_are_used_in_half_of_the_last_stage(runs):
+    run = runs("good")
+    method = run.trainer.method
+    assert method.corrected_part == 0.5
+    assert method.last_stage() == Stage("all", start="previous", fraction=0.55, trusted_share=0.3, mixed_part=0.5)
+    flags = torch.cat([trusted for _, trusted, _ in run.batches])
+    assert len(flags) >= 660  # 1.1 epochs of 600 rows
+    assert int(flags[:330].sum()) == 99
+    assert flags[330:].all()
+    (reason,) = run.trainer.verdict.decisions
+    assert "with the corrected loss, and then on trusted rows: " in reason
 
 
 def test_useless_noisy_labels_are_not_used(runs):
