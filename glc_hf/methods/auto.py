@@ -33,7 +33,7 @@ from glc_hf.randomness import random_uint64
 logger = logging.get_logger(__name__)
 
 # Shares of the run's epochs, with a pretrained network.
-_FIRST_FRACTION, _LAST_FRACTION = 0.5, 0.55
+_FIRST_FRACTION, _LAST_FRACTION = 0.35, 0.7
 # Untrusted items that are embedded, as a share of the items that plain training sees.
 _EMBEDDED = 0.3
 # Untrusted items that refine the matrix, as a share of the items that the last stage trains on.
@@ -66,6 +66,7 @@ _TRUSTED_MODELS = {
 }
 _FROM_SCRATCH = "The stages are those of glc: the network is not pretrained."
 _PLAIN_MEASURED = "network of stage 1, trained on the noisy labels"
+_PLAIN_LINEAR = "linear model of all labels, cross-fitted"
 _NOT_JUDGED = "the best model before the last stage"
 _JUDGED = "the network after two thirds of the last stage"
 
@@ -87,16 +88,16 @@ class Auto(GoldLossCorrection):
 
     With a pretrained network:
 
-    1. Stage 1 trains on the noisy labels, with half of the epochs. Wrong labels still teach the network what the task
-       is about.
+    1. Stage 1 trains on the noisy labels, with a third of the epochs. Wrong labels still teach the network what the
+       task is about.
     2. Stage 2 fits linear models of the true labels on the features of the pretrained network: on trusted rows only,
        on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the trusted
        rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
     3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels clearly
        better than models that rely on trusted rows, it trains on all rows with the corrected loss, and 30 % of
-       the rows are trusted. If they are clearly worse, it trains on trusted rows: the errors of the noisy labels depend
-       on the example, and the corrected loss would repeat them. If neither is clear, it does the one and then the
-       other.
+       the rows are trusted. If they are clearly worse, it trains on trusted rows: the errors of the noisy labels
+       depend on the example, and the corrected loss would repeat them. If neither is clear, it does the one and then
+       the other.
 
     Without a pretrained network, features mean nothing before training: the stages are those of `glc`.
 
@@ -188,14 +189,18 @@ class Auto(GoldLossCorrection):
         if missing is not None:
             logger.warning(missing)
         self.numbers = data.trusted_numbers
-        self.plain = correct_predictions(run, 0, self.numbers)
+        network = correct_predictions(run, 0, self.numbers)
         correct = dict(zip([*MEMBERS, POOL], (pool.held_out.argmax(dim=-1) == pool.labels[:, None]).t(), strict=True))
-        self.corrected_part, reason = _decide({**correct, PLAIN: self.plain})
+        self.corrected_part, reason = _decide({**correct, PLAIN: network})
         logger.info(reason)
-        self.control = max(correct[POOL], self.plain, key=lambda flags: flags.double().mean())
+        self.control = max(correct[POOL], network, key=_mean)
+        # A third of the epochs can be too few for the network: a linear model needs no epochs.
+        self.plain, measured = max(
+            (network, _PLAIN_MEASURED), (correct["plain"], _PLAIN_LINEAR), key=lambda way: _mean(way[0])
+        )
         ways = {name: way_of(correct[member].numpy(), measured) for name, member, measured in _LINEAR_WAYS}
         ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
-        self.verdict = _first_verdict(self.plain, ways, [reason])
+        self.verdict = _first_verdict(self.plain, ways, [reason], measured)
 
     def refine(self, run: EstimationRun, progress: float) -> None:
         if not self.pretrained:
@@ -261,7 +266,7 @@ def _decide(correct: dict[str, torch.Tensor]) -> tuple[float, str]:
     """
 
     def accuracy(name: str) -> float:
-        return float(correct[name].double().mean())
+        return _mean(correct[name])
 
     noisy, trusted = (max(names, key=accuracy) for names in (_NOISY_MODELS, _TRUSTED_MODELS))
     low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _CORRECTED_LEVEL)
@@ -278,6 +283,10 @@ def _decide(correct: dict[str, torch.Tensor]) -> tuple[float, str]:
     return _BOTH, f"{start}: {found}, which is not a clear difference."
 
 
+def _mean(flags: torch.Tensor) -> float:
+    return float(flags.double().mean())
+
+
 def correct_predictions(run: EstimationRun, stage: int, numbers: torch.Tensor) -> torch.Tensor:
     """Whether a stage predicts the label of each of these trusted items, on every process."""
     right = torch.zeros(len(numbers))
@@ -287,12 +296,14 @@ def correct_predictions(run: EstimationRun, stage: int, numbers: torch.Tensor) -
 
 
 # ---------------------------------------------------------------------- the verdict
-def _first_verdict(plain: torch.Tensor, ways: dict[str, Way], reasons: Sequence[str] = ()) -> Verdict:
+def _first_verdict(
+    plain: torch.Tensor, ways: dict[str, Way], reasons: Sequence[str] = (), measured: str = _PLAIN_MEASURED
+) -> Verdict:
     """The verdict before the last stage was judged."""
     number = len(plain)
     return Verdict(
         chosen=FINAL,
-        ways={PLAIN: way_of(plain.numpy(), _PLAIN_MEASURED), **ways},
+        ways={PLAIN: way_of(plain.numpy(), measured), **ways},
         sentence=f"It can't be told if correction helps with {format_count(number, 'trusted labels')}.",
         helps=None,
         trusted_rows=number,
