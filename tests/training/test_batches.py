@@ -298,7 +298,8 @@ def test_mixed_sampler_draws_trusted_rows_only_after_the_mixed_part():
     assert epochs[:2] == _epochs(MixedSampler(trusted, 0.3, 50, seed=3), 2)
     flags = [trusted[np.array(epoch)] for epoch in epochs[2:]]
     assert flags[0][:20].sum() == 6
-    assert flags[0][20:].all() and flags[1].all()
+    assert flags[0][20:].all()
+    assert flags[1].all()
     drawn = np.bincount(np.concatenate(epochs), minlength=50)
     for kind in (drawn[:10], drawn[10:]):
         assert kind.max() - kind.min() <= 1
