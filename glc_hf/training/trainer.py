@@ -37,7 +37,7 @@ from glc_hf.training.checks import (
 )
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import RefinementCallback, TrainedStage, TrainedStages, infer
-from glc_hf.training.probe import classifiers_of
+from glc_hf.training.probe import classifiers_of, why_no_features
 from glc_hf.training.resume import (
     ResumePoint,
     RunFolder,
@@ -176,6 +176,7 @@ class GLCTrainer(HubMixin, StageTrainer):
             given = given.with_names(self.class_names)
         self.method = get_method(self.args.method)(self.args, self.num_labels, given)
         self.method.numbered = self.training_data.numbered
+        self.method.no_features = why_no_features(self.model, self.num_labels, self.accelerator)
         self.method.prepare_model(self.model)
         self.training_data.check(self.method)
         return self.method
