@@ -84,6 +84,7 @@ def train(folder: Path, setup: str, processes: int, data: Dataset) -> None:
         )
     )  # fmt: skip
     settings = {
+        "method": "glc",
         "output_dir": str(folder / "run"),
         "per_device_train_batch_size": GLOBAL_BATCH,
         "max_steps": 12,

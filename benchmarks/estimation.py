@@ -73,6 +73,7 @@ def make_trainer(folder: str, trusted: int, classes: int, batch: int):
     )
     args = GLCConfig(
         folder,
+        method="glc",
         per_device_eval_batch_size=batch,
         save_strategy="no",
         report_to="none",

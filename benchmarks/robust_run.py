@@ -26,8 +26,8 @@ PLAIN, CLEANLAB = ("plain_trainer", "{}"), ("cleanlab", "{}")
 FULL, PROBE = ("glc", "{}"), ("glc", '{"stage1": "probe"}')
 NAMES = {
     PLAIN: "one plain fine-tuning",
-    PROBE: '`GLCTrainer(stage1="probe")`, whole training',
-    FULL: "`GLCTrainer`, whole training",
+    PROBE: '`glc` with `stage1="probe"`, whole training',
+    FULL: "`glc`, whole training",
     CLEANLAB: "cleanlab: 5 folds, then training on the remaining rows",
 }
 # (method, baseline, target ratio)

@@ -88,7 +88,7 @@ def run(rows: int, steps: int, batch: int) -> dict[str, Any]:
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         settings = GLCConfig(
-            folder, max_steps=steps, per_device_train_batch_size=batch, per_device_eval_batch_size=batch,
+            folder, method="glc", max_steps=steps, per_device_train_batch_size=batch, per_device_eval_batch_size=batch,
             learning_rate=1e-2, save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, trusted_share=0,
             logging_steps=steps,
         )  # fmt: skip

@@ -75,7 +75,7 @@ def trainers(folder: str, steps: int, batch: int, length: int) -> dict[str, Any]
     )
     corrected = GLCTrainer(
         copy.deepcopy(model),
-        GLCConfig(f"{folder}/corrected", **settings),
+        GLCConfig(f"{folder}/corrected", method="glc", **settings),
         train_dataset=data,
         processing_class=tokenizer,
         corruption_matrix=matrix,

@@ -3,9 +3,9 @@
 Pretrained MiniLM on TREC with severe noise and few trusted rows, where the corrected loss can fail.
 
 Flip noise on the untrusted rows, `--trusted` of the rows trusted, 3 epochs of batch 32 at learning rate 1e-4, and the
-library's defaults for everything else. Each finished run is one line of the results file and is not repeated. Two more
-names can be passed to `--methods`: `plain_trainer`, plain fine-tuning on the noisy labels, and `cleanlab`, fine-tuning
-on the rows that remain after cross-validated cleaning.
+library's defaults for everything but the method. Each finished run is one line of the results file and is not
+repeated. Two more names can be passed to `--methods`: `plain_trainer`, plain fine-tuning on the noisy labels, and
+`cleanlab`, fine-tuning on the rows that remain after cross-validated cleaning.
 
     python benchmarks/trec.py --data <folder>/cogcomp/trec --methods glc trusted_only --seeds 0 1 2
     python benchmarks/trec.py --data <folder>/cogcomp/trec --methods glc --settings '{"stage1": "probe"}'
@@ -228,7 +228,7 @@ def summary() -> str:
 def _title(method: str, settings: dict) -> str:
     if method in COMPARISONS:
         return COMPARISONS[method].title
-    if method != "glc":
+    if method != "auto":  # the default
         settings = {"method": method, **settings}
     listed = ", ".join(f"{name}={value!r}".replace("'", '"') for name, value in settings.items())
     return f"`GLCTrainer`, `{listed}`" if listed else "**`GLCTrainer`**"

@@ -18,6 +18,7 @@ from glc_hf.cli.options import DataArguments, ModelArguments, NoiseArguments
 from glc_hf.cli.parsing import TrainOptions
 from glc_hf.cli.report import COMPARISON_FILE, DIGITS
 from glc_hf.correction.reliability import matrix_warnings, same_row_for_every_class
+from glc_hf.correction.verdict import Verdict
 from glc_hf.hub.facts import read_facts
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
@@ -70,7 +71,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     if not (folder / MATRIX_FILE).is_file():
         raise FileNotFoundError(
             f"there is no {MATRIX_FILE} in {folder}: an audit needs one, and the method {facts['method']!r} does not "
-            "use one. Train with --method glc."
+            "use one. Train with --method auto or glc."
         )
     if facts["task"] not in _TASKS:
         raise ValueError(f"{folder} contains a model for {facts['task']}; an audit supports {', '.join(_TASKS)}.")
@@ -83,8 +84,9 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         )
     # Folders of earlier versions don't have the warnings.
     warnings = list(facts.get("warnings", matrix_warnings(matrix)))
-    if facts.get("verdict"):
-        warnings.insert(0, f"verdict of the training: {facts['verdict']['sentence']}")
+    verdict = Verdict.from_dict(facts["verdict"]) if facts.get("verdict") else None
+    if verdict is not None and verdict.judges_model:
+        warnings.insert(0, f"verdict of the training: {verdict.sentence}")
     options = _train_options(folder, facts, arguments)
     raw, rows = _load(options, matrix, _TASKS[facts["task"]])
     check_audit_columns(raw)

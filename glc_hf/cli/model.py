@@ -209,6 +209,7 @@ def load_model(
     auto_class = _AUTO_CLASSES[task]
     if arguments.from_scratch:
         model = auto_class.from_config(config, trust_remote_code=arguments.trust_remote_code)
+        model.config._name_or_path = ""  # it would say that the model is pretrained
     else:
         # A checkpoint with a head for other classes gets a new head.
         model = _load(auto_class.from_pretrained, name, config=config, ignore_mismatched_sizes=True, **source)

@@ -144,7 +144,7 @@ class ModelArguments:
     compare: list[str] | None = _option(  # noqa: RUF009  (it is a field)
         None,
         "Train several methods on the same rows, noise and initial weights and print one table, for example --compare "
-        "no_correction glc. Stages that methods share are trained once. Each model is saved to a subfolder.",
+        "no_correction glc auto. Stages that methods share are trained once. Each model is saved to a subfolder.",
     )
     task: str = _option("auto", "Type of input; auto finds it from the columns.", choices=list(TASKS))
     from_scratch: bool = _option(False, "Start from random weights: use only the configuration of the model.")

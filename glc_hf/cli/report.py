@@ -199,8 +199,9 @@ def print_results(results: dict[str, Any], folder: str) -> None:
     lines["saved to"] = folder
     pipeline = f'transformers.pipeline("{results["task"]}-classification", model="{folder}")'
     print_table(f"glc_hf: method {results['method']}", list(lines.items()), highlight=final)
-    if results["verdict"] is not None:
-        print(f"verdict: {Verdict.from_dict(results['verdict'])}")
+    verdict = None if results["verdict"] is None else Verdict.from_dict(results["verdict"])
+    if verdict is not None and verdict.judges_model:
+        print(f"verdict: {verdict}")
     for warning in results["warnings"]:
         print(f"warning: {warning}")
     print(f"load with: {pipeline}")  # below the table, where a narrow terminal does not break it into pieces

@@ -98,9 +98,11 @@ def compare(prepared: Prepared, options: TrainOptions) -> dict[str, Any]:
         config.method, config.output_dir = method, os.path.join(folder, method)
         return _make_trainer(prepared, options, config, copy.deepcopy(prepared.model))
 
+    methods = list(dict.fromkeys(options.model.compare))
+    for method in methods:
+        trainer_of(method)  # raises for options and models that a method can't use, before the first training
     rows = []
     started = time.perf_counter()
-    methods = list(dict.fromkeys(options.model.compare))
     for trainer, metrics in compare_methods(methods, trainer_of, resume=bool(options.config.resume_from_checkpoint)):
         shared = metrics.pop("shared_stages")
         seconds, started = time.perf_counter() - started, time.perf_counter()

@@ -89,7 +89,8 @@ class LogLines(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         report = format_logs(logs or {})
         if state.is_world_process_zero and report:
-            print(f"{self.stage_name}: step {state.global_step:,} of {state.max_steps:,}, {report}", flush=True)
+            step = f"step {state.global_step:,} of {state.max_steps:,}, " if state.max_steps else ""  # none in a probe
+            print(f"{self.stage_name}: {step}{report}", flush=True)
 
 
 def format_logs(logs: dict[str, Any]) -> str:
@@ -97,7 +98,7 @@ def format_logs(logs: dict[str, Any]) -> str:
     parts = []
     for name, value in logs.items():
         name = name.removeprefix("stage1_").removeprefix("stage2_")
-        is_metric = name.startswith("eval_") and not name.endswith(("runtime", "_per_second"))
+        is_metric = name.startswith("eval_") and not name.endswith(("runtime", "_per_second", "_time"))
         if (name == "loss" or is_metric) and isinstance(value, (int, float)):
             parts.append(f"{name.replace('_', ' ')} {value:.4g}")
     return ", ".join(parts)

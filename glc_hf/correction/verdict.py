@@ -60,6 +60,11 @@ class Verdict:
     level: float = ACCURACY_LEVEL
     final: bool = False
 
+    @property
+    def judges_model(self) -> bool:
+        """Whether it has an accuracy of the final model. Otherwise it compares nothing, and is not shown."""
+        return self.chosen in self.ways
+
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as a dictionary that is ready for JSON."""
         return asdict(self)

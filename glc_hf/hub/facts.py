@@ -66,6 +66,7 @@ def gather_facts(trainer: Any, finished_at: int | None = None) -> dict[str, Any]
         "needs": "glc_hf.backbones" if type(model).__module__.startswith("glc_hf.backbones") else None,
         "library": "peft" if hasattr(model, "peft_config") else "transformers",
         "method": args.method,
+        "method_title": trainer.method.title,
         "num_labels": trainer.num_labels,
         "label_names": trainer.class_names,
         "rows": None if rows is None else {**rows, "eval_rows": _length(trainer.eval_dataset)},

@@ -14,6 +14,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import TrainerCallback
 from transformers.utils import logging
 
+from glc_hf.correction.verdict import Verdict
 from glc_hf.hub.facts import base_model_of, dataset_of, gather_facts, read_facts, write_facts
 from glc_hf.intervals import (
     ACCURACY_LEVEL,
@@ -96,6 +97,7 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> ModelCa
         base=_base(facts),
         seed=facts["seed"],
         steps=f"{facts['step']:,} steps{epochs} in the last stage",
+        decisions=[_escape(decision) for decision in (facts.get("verdict") or {}).get("decisions", ())],
         arguments=facts["arguments"],
         versions=", ".join(f"{name} {value}" for name, value in facts["versions"].items()),
         limits=_limits(facts, matrix),
@@ -145,7 +147,9 @@ def _introduction(facts: dict[str, Any]) -> str:
     task = (facts["task"] or "classification").replace("-", " ")
     base = facts.get("base_model") or {}
     start = f", fine-tuned from {_link(base)}" if base.get("name") else ""
-    method = "Gold Loss Correction (`glc`)" if facts["method"] == "glc" else f"the method `{facts['method']}`"
+    # Folders of earlier versions don't have the title.
+    title = "Gold Loss Correction (`glc`)" if facts["method"] == "glc" else f"the method `{facts['method']}`"
+    method = facts.get("method_title", title)
     trusted = (facts["rows"] or {}).get("trusted") != 0
     labels = "noisy labels and a small number of trusted labels" if trusted else "noisy labels"
     return (
@@ -285,21 +289,21 @@ def _comparison(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verdict(facts: dict[str, Any]) -> dict[str, Any] | None:
-    verdict = facts.get("verdict")
-    if not verdict:
+    verdict = Verdict.from_dict(facts["verdict"]) if facts.get("verdict") else None
+    if verdict is None or not verdict.judges_model:
         return None
     return {
-        "sentence": verdict["sentence"],
-        "level": format_level(verdict["level"]),
+        "sentence": verdict.sentence,
+        "level": format_level(verdict.level),
         "ways": [
             {
                 "name": name,
-                "this": name == verdict["chosen"],
-                "accuracy": f"{way['accuracy']:.1%}",
-                "interval": format_interval(way["low"], way["high"]),
-                "measured": way["measured"],
+                "this": name == verdict.chosen,
+                "accuracy": f"{way.accuracy:.1%}",
+                "interval": format_interval(way.low, way.high),
+                "measured": way.measured,
             }
-            for name, way in verdict["ways"].items()
+            for name, way in verdict.ways.items()
         ],
     }
 

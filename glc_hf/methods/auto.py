@@ -25,8 +25,8 @@ from glc_hf.correction.verdict import (
 from glc_hf.intervals import format_count
 from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.matrix import CorruptionMatrix
-from glc_hf.methods.base import EstimationRun, MethodOptions, Stage, register
-from glc_hf.methods.glc import GoldLossCorrection, refine_estimate
+from glc_hf.methods.base import EstimationRun, MethodOptions, Stage, finish_matrix, register
+from glc_hf.methods.glc import GOLD_LOSS_CORRECTION, GoldLossCorrection, refine_estimate
 from glc_hf.randomness import random_uint64
 
 
@@ -44,6 +44,11 @@ _CORRECTED_SHARE = 0.3
 _JUDGES = 0.2
 _MIN_TRUSTED, _MIN_TRUSTED_FROM_SCRATCH = 50, 200
 _MAX_JUDGES = 1000
+# With more classes, fitting the linear models takes too long.
+_MAX_CLASSES = 1000
+# Options of `glc` that the stages with a pretrained network don't have, and options of its estimate.
+_STAGE_OPTIONS = ("stage1", "stage1_fraction", "trusted_share", "calibrate")
+_ESTIMATE_OPTIONS = ("match_base_rates", "base_rate_weight", "missing_classes")
 # Levels of the intervals that decide for the corrected loss, and for trusted rows.
 _CORRECTED_LEVEL, _TRUSTED_LEVEL = 0.9, 0.7
 # Parts of the last stage with the corrected loss: all of it, none, and where neither is clearly better.
@@ -64,7 +69,7 @@ _TRUSTED_MODELS = {
     "tuned": "one of all labels, tuned on the trusted rows,",
     "stack": "one of the trusted rows and the predicted noisy labels",
 }
-_FROM_SCRATCH = "The stages are those of glc: the network is not pretrained."
+_NOT_PRETRAINED = "the network is not pretrained"
 _PLAIN_MEASURED = "network of stage 1, trained on the noisy labels"
 _PLAIN_LINEAR = "linear model of all labels, cross-fitted"
 _NOT_JUDGED = "the best model before the last stage"
@@ -99,7 +104,9 @@ class Auto(GoldLossCorrection):
        depend on the example, and the corrected loss would repeat them. If neither is clear, it does the one and then
        the other.
 
-    Without a pretrained network, features mean nothing before training: the stages are those of `glc`.
+    Without a pretrained network, features mean nothing before training: the stages are those of `glc`, with its
+    options. So they are with a stream, with a given matrix, if the network can't be probed, and if an option of `glc`
+    is set that the stages above don't have.
 
     One trusted row in five joins the last stage only after two thirds of it, and judges the model until then. The
     result is the `verdict`.
@@ -109,7 +116,9 @@ class Auto(GoldLossCorrection):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # Whether the stages are those with a pretrained network, and why they are those of `glc` otherwise.
         self.pretrained = False
+        self.why_glc = _NOT_PRETRAINED
         # Part of the last stage that trains on all rows, with the corrected loss; the rest trains on trusted rows.
         self.corrected_part = _CORRECTED
         # Trusted items that judge the final model; empty once they have.
@@ -124,13 +133,37 @@ class Auto(GoldLossCorrection):
         pretrained = named if self.args.pretrained is None else self.args.pretrained
         self.pretrained = pretrained and self.numbered and self.given_matrix is None
         self.needs_item_numbers = self.numbered
+        problem = self.no_features or self._options_of_glc()
+        if self.num_labels > _MAX_CLASSES:
+            problem = f"with {self.num_labels:,} classes, fitting linear models on its features takes too long"
+        if self.pretrained and problem is not None:
+            self.pretrained, self.why_glc = False, problem
+            logger.warning_once(f"method 'auto' uses the stages of 'glc': {problem}.")
+        if not self.pretrained:
+            self.state_names = ()  # as for `glc`, a checkpoint needs only the matrix beside its weights
+
+    def _options_of_glc(self) -> str | None:
+        """The options that were set and that only the stages of `glc` have, as a reason to use these stages."""
+        names = _STAGE_OPTIONS if self.args.estimator == "paired" else (*_STAGE_OPTIONS, *_ESTIMATE_OPTIONS)
+        defaults = {option.name: option.default for option in dataclasses.fields(self.args)}
+        values = {name: getattr(self.args, name) for name in names}
+        changed = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
+        return f"{' and '.join(changed)} can be set for them only" if changed else None
+
+    @property
+    def title(self) -> str:
+        return (
+            f"the method `{self.args.method}`" if self.pretrained else f"{GOLD_LOSS_CORRECTION} (`{self.args.method}`)"
+        )
 
     # ------------------------------------------------------------------ stages
     def first_stages(self) -> list[Stage]:
         if not self.pretrained:
             return super().first_stages()
+        args = self.args
+        given = args.stage1_num_train_epochs is not None or args.stage1_max_steps is not None
         probe = Stage("untrusted", mode="probe", most_embedded=_EMBEDDED)
-        return [Stage("untrusted", fraction=_FIRST_FRACTION), probe]
+        return [Stage("untrusted", fraction=1.0 if given else _FIRST_FRACTION), probe]
 
     def last_stage(self) -> Stage:
         if not self.pretrained:
@@ -164,7 +197,7 @@ class Auto(GoldLossCorrection):
         if not self.pretrained:
             self.numbers = torch.from_numpy(run.item_numbers("trusted"))
             self.plain = self.control = correct_predictions(run, 0, self.numbers)
-            self.verdict = _first_verdict(self.plain, {}, [_FROM_SCRATCH])
+            self.verdict = _first_verdict(self.plain, {}, [f"The stages are those of glc: {self.why_glc}."])
         fewest = _MIN_TRUSTED if self.pretrained else _MIN_TRUSTED_FROM_SCRATCH
         if len(self.numbers) >= fewest:
             order = np.argsort(random_uint64("judges", self.args.seed, self.numbers.numpy()), kind="stable")
@@ -183,11 +216,13 @@ class Auto(GoldLossCorrection):
             self.args.seed,
         )
         pool = fit_pool(data, probe.head, probe.penalty)
-        probs = self._count_pairs(run).compute()[0] if self.args.estimator == "paired" else pool.matrix
-        self.matrix = CorruptionMatrix(probs, run.label_names, run.class_counts("trusted"))
-        missing = missing_classes_warning(self.matrix)
-        if missing is not None:
-            logger.warning(missing)
+        if self.args.estimator == "paired":
+            self.matrix = finish_matrix(run, self.args, *self._count_pairs(run).compute())
+        else:
+            self.matrix = CorruptionMatrix(pool.matrix, run.label_names, run.class_counts("trusted"))
+            missing = missing_classes_warning(self.matrix)
+            if missing is not None:
+                logger.warning(missing)
         self.numbers = data.trusted_numbers
         network = correct_predictions(run, 0, self.numbers)
         correct = dict(zip([*MEMBERS, POOL], (pool.held_out.argmax(dim=-1) == pool.labels[:, None]).t(), strict=True))

@@ -71,7 +71,7 @@ class SharedOptions(MethodOptions):
         metadata={"help": "Share of trusted rows in the last stage, by repeating them; 0 keeps the natural share."},
     )
     trusted_min_updates: int = field(
-        default=2000, metadata={"help": "Minimum number of updates of stages that train on trusted rows only."}
+        default=2000, metadata={"help": "trusted_only, distillation: minimum number of updates on trusted rows only."}
     )
     stage1: str = field(
         default="full",
@@ -91,8 +91,7 @@ class SharedOptions(MethodOptions):
         default=False, metadata={"help": "Fit the estimate to the observed frequencies of noisy labels."}
     )
     base_rate_weight: float | None = field(
-        default=None,
-        metadata={"help": "λ of the base-rate correction (default: the squared norm of the base rates)."},
+        default=None, metadata={"help": "λ of the base-rate correction (default: the squared norm of the rates)."}
     )
     missing_classes: str = field(
         default="average",
@@ -277,6 +276,8 @@ class Method:
         self.verdict: Verdict | None = None
         # Whether rows have numbers; those of a stream don't. Set by the trainer before the stages are asked for.
         self.numbered = True
+        # Why no linear model can be fitted on features of the network; `None` if one can. Set by the trainer.
+        self.no_features: str | None = None
         if given_matrix is not None and not self.uses_matrix:
             raise ValueError(
                 f"method {self.name!r} does not use a corruption matrix, but one is given: remove it, or use "
@@ -294,12 +295,17 @@ class Method:
         others = {source: known for source, known in self.matrices.items() if source != ONE_SOURCE}
         self.matrices = others if matrix is None else {ONE_SOURCE: matrix, **others}
 
+    @property
+    def title(self) -> str:
+        """The method in the text of a model card."""
+        return f"the method `{self.args.method}`"
+
     def check(self) -> None:
         """Raise for options that the method can't work with. Called before any training."""
 
     def prepare_model(self, model: torch.nn.Module) -> None:
-        """Raise for models that the method can't train, and set up the others. Called before any training, and before
-        the stages are asked for."""
+        """Raise for models that the method can't train, also with these options, and set up the others. Called before
+        any training, and before the stages are asked for."""
 
     def first_stages(self) -> list[Stage]:
         """The stages before the last one, in order."""

@@ -43,5 +43,5 @@ class TrueMatrix(MatrixMethod):
         if self.given_matrix is None:
             raise ValueError(
                 "method 'true_matrix' needs the matrix: `GLCTrainer(…, corruption_matrix=CorruptionMatrix(…))`, or "
-                "`--corruption-matrix` on the command line. Use method 'glc' to estimate it."
+                "`--corruption-matrix` on the command line. Use method 'auto' or 'glc' to estimate it."
             )

@@ -31,6 +31,7 @@ from glc_hf.randomness import random_uint64
 
 logger = logging.get_logger(__name__)
 
+GOLD_LOSS_CORRECTION = "Gold Loss Correction"
 _CALIBRATION_SHARE = 0.05
 # Refinement looks at this many untrusted items per class on average, and at no fewer than this in all.
 _ITEMS_PER_CLASS = 200
@@ -86,6 +87,10 @@ class GoldLossCorrection(MatrixMethod):
                 "estimator='paired' counts which label the noisy source gave to each trusted row: name the column "
                 "with these labels, noisy_label_column=…"
             )
+
+    @property
+    def title(self) -> str:
+        return f"{GOLD_LOSS_CORRECTION} (`glc`)" if self.args.method == "glc" else super().title
 
     def first_stage(self) -> Stage | None:
         if self.args.estimator == "paired":

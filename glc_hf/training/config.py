@@ -48,9 +48,15 @@ class GLCConfig(
     Args:
         > Parameters that control the data
 
-        method (`str`, *optional*, defaults to `"glc"`):
+        method (`str`, *optional*, defaults to `"auto"`):
             Name of the method; `glc_hf.methods.available_methods()` lists them. `module:Class` names your own.
-            `"auto"` decides from the trusted rows how far to use the noisy labels, and gives a verdict.
+            `"auto"` decides from the trusted rows how far to use the noisy labels, and gives a verdict. With a stream,
+            with a given matrix, and with a network that is not pretrained, it does what `"glc"` does, the method of
+            the paper.
+
+            With a pretrained network `auto` has stages of its own. It does not use `stage1`, `stage1_fraction`,
+            `trusted_share` and `calibrate`, nor `match_base_rates`, `base_rate_weight` and `missing_classes` unless
+            `estimator="paired"`: with a value that is not the default, it does what `"glc"` does.
         trusted_column (`str`, *optional*, defaults to `"trusted"`):
             Column of the training set that marks trusted rows: one flag per row, or one per token for token labels.
         label_column (`str`, *optional*):
@@ -61,7 +67,7 @@ class GLCConfig(
             natural share stays. `0` keeps the natural share, as the paper does except on Clothing1M. The default keeps
             pretrained networks from converging to a wrong solution under severe noise.
         trusted_min_updates (`int`, *optional*, defaults to 2000):
-            Minimum number of optimizer steps of stages that train on trusted rows only.
+            `trusted_only` and `distillation`: minimum number of optimizer steps of the stage on trusted rows.
         trusted_eval_fraction (`float`, *optional*, defaults to 0.0):
             Share of the trusted rows that is held out of every stage and of the matrix, and evaluated on in every
             stage: for `load_best_model_at_end` and early stopping with labels that are right. Drawn with `seed` from
@@ -80,8 +86,9 @@ class GLCConfig(
             for other runs on the same rows. With `refine_matrix`, `glc` also fits a linear model of the true labels on
             these features and takes the matrix that explains both best.
         stage1_fraction (`float`, *optional*, defaults to 0.34): Share of the steps with `stage1="short"`.
-        stage1_num_train_epochs (`float`, *optional*): Epochs of the first stages, if not `num_train_epochs`.
-        stage1_max_steps (`int`, *optional*): Steps of the first stages, if not `max_steps`.
+        stage1_num_train_epochs (`float`, *optional*):
+            Epochs of the first stages, if not `num_train_epochs` (`auto`: a third of it).
+        stage1_max_steps (`int`, *optional*): Steps of the first stages, if not `max_steps` (`auto`: a third of it).
         stage1_learning_rate (`float`, *optional*): Learning rate of the first stages, if not `learning_rate`.
         evaluate_stages (`bool`, *optional*, defaults to `True`):
             Evaluate each first stage once at its end if there is an `eval_dataset`. The metrics have the prefix
@@ -91,7 +98,7 @@ class GLCConfig(
 
         stage2_start (`str`, *optional*, defaults to `"restart"`):
             `"restart"` from the initial weights, as in the paper, or `"continue"` from the weights of the first stage
-            (the paper's Clothing1M recipe).
+            (the paper's Clothing1M recipe). `auto` always continues.
         calibrate (`bool`, *optional*, defaults to `False`):
             Calibrate the first stage with a temperature before the estimate, on 5 % of its rows, which it does not
             train on.
@@ -104,11 +111,12 @@ class GLCConfig(
             `glc`: after one third and two thirds of the steps of the last stage, replace the matrix by the one that
             best explains the untrusted labels, given the model's predictions and the first estimate. With few trusted
             rows the first estimate is imprecise; this one uses all labels. Each time takes a forward pass over some
-            thousand rows. `False` keeps the first estimate, as in the paper. A given or counted matrix never
-            changes, and on a stream the first estimate stays.
+            thousand rows. `False` keeps the first estimate; with `method="glc"` this is the paper's method. `auto`
+            takes the first estimate from linear models, and refines it once. A given or counted matrix never changes,
+            and on a stream the first estimate stays.
         estimator (`str`, *optional*, defaults to `"gold"`):
             `"gold"` as in the paper, or `"paired"`: if the trusted rows also have the label of the noisy source, the
-            matrix is counted and no first stage is needed.
+            matrix is counted, and `glc` needs no first stage. `auto` uses the first stages for its decision.
         noisy_label_column (`str`, *optional*): Column of those labels, for `estimator="paired"`.
         missing_classes (`str`, *optional*, defaults to `"average"`):
             Matrix row of a class without trusted rows: `"average"` (the mean diagonal of the other rows, the rest
@@ -118,7 +126,8 @@ class GLCConfig(
 
         pretrained (`bool`, *optional*):
             `auto`: whether the network is pretrained. By default if its configuration names a model, as after
-            `from_pretrained`.
+            `from_pretrained`. Set it to `False` for a network with random weights and the configuration of a named
+            model (`from_config(AutoConfig.from_pretrained(…))`).
         smoothing (`float`, *optional*, defaults to 0.01):
             `confusion_matrix`, and `estimator="paired"`: weight of the uniform row in the counted matrix, so that no
             entry is zero.
@@ -131,7 +140,7 @@ class GLCConfig(
             authors' code.
     """
 
-    method: str = field(default="glc", metadata={"help": "Name of the method, for example glc or no_correction."})
+    method: str = field(default="auto", metadata={"help": "Name of the method, for example glc or no_correction."})
     trusted_column: str = field(default="trusted", metadata={"help": "Column that marks trusted rows."})
     label_column: str | None = field(
         default=None, metadata={"help": "Column of the labels (default: found by its usual name)."}

@@ -17,6 +17,8 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
 from transformers import (
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
@@ -259,17 +261,30 @@ class FeatureTap:
 
 def classifiers_of(model: torch.nn.Module, num_labels: int) -> list[torch.nn.Module]:
     """The linear layers that may compute the logits. Wrappers keep an unused copy beside the one that is called."""
-    layers = [
-        module
-        for module in model.modules()
-        if isinstance(module, torch.nn.Linear) and module.out_features == num_labels
-    ]
+    layers = _linear_layers(model, num_labels)
     if not layers:
         raise ValueError(
             f"stage1='probe' reads the input of the model's classifier, but {type(model).__name__} has no linear "
             f"layer with {num_labels} outputs: use stage1='short' or 'full'."
         )
     return layers
+
+
+def _linear_layers(model: torch.nn.Module, outputs: int) -> list[torch.nn.Module]:
+    return [
+        module for module in model.modules() if isinstance(module, torch.nn.Linear) and module.out_features == outputs
+    ]
+
+
+def why_no_features(model: torch.nn.Module, num_labels: int, accelerator: Accelerator) -> str | None:
+    """Why a [`ProbeStage`] can't embed rows with this network; `None` if it can."""
+    if accelerator.distributed_type == DistributedType.FSDP:
+        return "FSDP shards the network, and computing features needs the whole network in each process"
+    if not _linear_layers(model, num_labels):
+        return (
+            f"{type(model).__name__} has no linear layer with {num_labels} outputs, whose input would be its features"
+        )
+    return None
 
 
 # ---------------------------------------------------------------------- features on disk

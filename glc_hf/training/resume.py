@@ -151,7 +151,8 @@ class RunFolder:
     def save_estimate(self, method: Method, record: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
         """Store what the method estimated, and the logs of the first stages."""
         self.state.mkdir(parents=True, exist_ok=True)
-        tensors = {key: value.detach().cpu().contiguous() for key, value in method.state().items()}
+        # Cloned because two of them can be the same tensor, which the format can't store.
+        tensors = {key: value.detach().cpu().contiguous().clone() for key, value in method.state().items()}
         if tensors:
             save_file(tensors, self.state / "estimate.safetensors")
         save_matrices(method.matrices, self.state)

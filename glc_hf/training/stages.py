@@ -225,10 +225,11 @@ def stage_arguments(parent: Any, number: int, stage: Stage) -> GLCConfig:
     args = copy.copy(parent.args)
     args.output_dir = os.path.join(parent.run_dir, f"stage{number}")
     args.push_to_hub = False
-    if args.stage1_num_train_epochs is not None:
+    # A probe has no steps: it embeds rows by the length of the run.
+    if args.stage1_num_train_epochs is not None and stage.mode != "probe":
         args.num_train_epochs = args.stage1_num_train_epochs
         args.max_steps = -1
-    if args.stage1_max_steps is not None:
+    if args.stage1_max_steps is not None and stage.mode != "probe":
         args.max_steps = args.stage1_max_steps
     if args.stage1_learning_rate is not None:
         args.learning_rate = args.stage1_learning_rate

@@ -37,7 +37,7 @@ from glc_hf.training.checks import (
 )
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import RefinementCallback, TrainedStage, TrainedStages, infer
-from glc_hf.training.probe import classifiers_of
+from glc_hf.training.probe import classifiers_of, why_no_features
 from glc_hf.training.resume import (
     ResumePoint,
     RunFolder,
@@ -59,10 +59,14 @@ class GLCTrainer(HubMixin, StageTrainer):
     """
     A `Trainer` for noisy labels, with the method that `args.method` names.
 
-    With the default method, Gold Loss Correction, `train()` does what the paper describes: stage 1 trains on the
-    untrusted rows, the corruption matrix is estimated from the trusted rows, and stage 2 trains a model from the same
-    initial weights on all rows with the corrected loss. This object is the trainer of the last stage. Each first stage
-    runs in another trainer of the same class, so that overrides in a subclass apply in every stage.
+    With the default method, `auto`, and a pretrained network, `train()` first trains on the noisy labels. It then
+    estimates the corruption matrix and continues with the corrected loss, on trusted rows, or with one after the
+    other, as the trusted rows decide. With other networks, and with `glc`, it does what the paper describes: stage 1
+    trains on the untrusted rows, the matrix is estimated from the trusted rows, and stage 2 trains a model from the
+    same initial weights on all rows with the corrected loss.
+
+    This object is the trainer of the last stage. Each first stage runs in another trainer of the same class, so that
+    overrides in a subclass apply in every stage.
 
     Args:
         model, args, data_collator, train_dataset, eval_dataset, processing_class, model_init, compute_metrics,
@@ -74,10 +78,10 @@ class GLCTrainer(HubMixin, StageTrainer):
         corruption_matrix ([`CorruptionMatrix`], *optional*):
             A known matrix. It is used as it is, without a first stage.
 
-    After `train()`, `corruption_matrix` is the matrix that was used, and `warnings` lists reasons not to rely on it.
-    `save_model` writes both and a model card beside the weights, and the model is a plain one that `from_pretrained`
-    and `pipeline` load without this library. `push_to_hub` uploads all of it in one commit, and `audit` finds the
-    labels of a dataset that look wrong.
+    After `train()`, `corruption_matrix` is the matrix that was used, `verdict` says what the run is worth, and
+    `warnings` lists reasons not to rely on it. `save_model` writes them and a model card beside the weights, and the
+    model is a plain one that `from_pretrained` and `pipeline` load without this library. `push_to_hub` uploads all of
+    it in one commit, and `audit` finds the labels of a dataset that look wrong.
     """
 
     _tag_names = ["glc_hf", "label-noise"]  # noqa: RUF012  (the name that Trainer uses)
@@ -176,6 +180,7 @@ class GLCTrainer(HubMixin, StageTrainer):
             given = given.with_names(self.class_names)
         self.method = get_method(self.args.method)(self.args, self.num_labels, given)
         self.method.numbered = self.training_data.numbered
+        self.method.no_features = why_no_features(self.model, self.num_labels, self.accelerator)
         self.method.prepare_model(self.model)
         self.training_data.check(self.method)
         return self.method
@@ -337,7 +342,7 @@ class GLCTrainer(HubMixin, StageTrainer):
         if matrix is None:
             raise ValueError(
                 f"an audit needs the corruption matrix, but method {args.method!r} has none (or is not trained yet): "
-                "train with 'glc', or pass a known one as `GLCTrainer(…, corruption_matrix=…)`."
+                "train with 'auto' or 'glc', or pass a known one as `GLCTrainer(…, corruption_matrix=…)`."
             )
         if not isinstance(dataset, datasets.Dataset):
             raise TypeError(f"an audit needs a `datasets.Dataset`, not a {type(dataset).__name__}.")

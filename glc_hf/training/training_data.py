@@ -151,9 +151,8 @@ class MapData(TrainingData):
         """The sampler of a stage with a `trusted_share`."""
         trusted = np.isin(rows.rows, self.rows.rows_with("trusted"))
         size = self.rows.num_rows - len(self.rows.held_out)
-        mixed = None
+        args, mixed = trainer.args, None
         if stage.mixed_part < 1.0:
-            args = trainer.args
             total = args.num_train_epochs * size
             if args.max_steps > 0:
                 total = args.max_steps * args.train_batch_size * args.gradient_accumulation_steps * args.world_size

@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> Path:
     path = tmp_path_factory.mktemp("audit")
     write_csv(path / "train.csv", _noisy(240))
     argv = ["train", "--dataset", path / "train.csv", "--model", tiny_bert, "--output-dir", path / "model"]
-    assert main([str(word) for word in [*argv, "--num-train-epochs", "9", *QUICK]]) == 0
+    assert main([str(word) for word in [*argv, "--method", "glc", "--num-train-epochs", "9", *QUICK]]) == 0
     return path
 
 

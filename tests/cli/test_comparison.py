@@ -129,11 +129,21 @@ def test_a_method_gives_the_same_alone_and_in_a_comparison(glc_hf, tmp_path: Pat
     data = _folder(tmp_path)
     common = ["train", "--dataset", data, "--model", tiny_bert, "--noise", "flip", "--trusted-fraction", "0.2", *QUICK]
     glc_hf(*common, "--output-dir", tmp_path / "both", "--compare", "confusion_matrix", "glc")
-    glc_hf(*common, "--output-dir", tmp_path / "alone")
+    glc_hf(*common, "--output-dir", tmp_path / "alone", "--method", "glc")
     both, alone = (
         results_in(folder)["metrics"]["eval_loss"] for folder in (tmp_path / "both" / "glc", tmp_path / "alone")
     )
     assert abs(both - alone) < 1e-7
+
+
+def test_option_that_a_method_does_not_use_stops_a_comparison_before_the_first_training(
+    glc_hf, tmp_path: Path, tiny_bert: Path
+) -> None:
+    common = ["train", "--dataset", _folder(tmp_path), "--model", tiny_bert, "--noise", "flip", *QUICK]
+    outcome = glc_hf(*common, "--output-dir", tmp_path / "both", "--stage1", "short", "--compare", "glc", "auto")
+    assert outcome.code == 2
+    assert "method 'auto' does not use stage1='short'" in outcome.complaint
+    assert "stage 1 of" not in outcome.out + outcome.err
 
 
 def test_an_interrupted_comparison_resumes(

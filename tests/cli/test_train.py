@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,9 @@ def test_model_learns_the_true_labels_of_a_noisy_csv(glc_hf, tmp_path: Path, tin
     write_csv(data / "train.csv", noisy_rows(240, every=4))
     write_csv(data / "test.csv", text_rows(60, seed=1))
     outcome = glc_hf(
-        "train", "--dataset", data, "--model", tiny_bert, "--output-dir", output, "--learning-rate", "5e-3",
-        "--num-train-epochs", "4", "--per-device-train-batch-size", "16", "--save-strategy", "no",
+        "train", "--dataset", data, "--model", tiny_bert, "--output-dir", output, "--method", "glc",
+        "--learning-rate", "5e-3", "--num-train-epochs", "4", "--per-device-train-batch-size", "16",
+        "--save-strategy", "no",
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
     results = results_in(output)
@@ -84,17 +86,25 @@ def test_model_learns_the_true_labels_of_a_noisy_csv(glc_hf, tmp_path: Path, tin
     assert (output / "corruption_matrix.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_verdict_of_auto_is_printed_written_and_repeated_by_the_audit(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+def test_default_is_auto_and_its_verdict_is_printed_written_and_repeated_by_the_audit(
+    glc_hf, tmp_path: Path, tiny_bert: Path
+) -> None:
     data, output = tmp_path / "data", tmp_path / "model"
     data.mkdir()
     write_csv(data / "train.csv", noisy_rows(240, every=4))
     write_csv(data / "test.csv", text_rows(30, seed=1))
     outcome = glc_hf(
-        "train", "--dataset", data, "--model", tiny_bert, "--output-dir", output, "--method", "auto",
+        "train", "--dataset", data, "--model", tiny_bert, "--output-dir", output,
         "--learning-rate", "5e-3", "--num-train-epochs", "6", "--per-device-train-batch-size", "16",
         "--save-strategy", "no",
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
+    assert results_in(output)["method"] == "auto"
+    assert "method" not in results_in(output)["arguments"]
+    # A linear probe has no steps, and the time of preparing it is not a metric.
+    assert re.search(
+        r"\nstage 2 of 3 \(untrusted labels, linear probe\): eval loss [\d.]+, eval accuracy [\d.]+\n", outcome.out
+    )
     # Stage 1 learns labels that are all wrong, and a model with the name of its folder is pretrained.
     verdict = load_verdict(output)
     assert verdict.final
@@ -114,6 +124,37 @@ def test_method_without_a_verdict_prints_none(glc_hf, tmp_path: Path, tiny_bert:
     assert outcome.code == 0, outcome.err
     assert results_in(tmp_path / "model")["verdict"] is None
     assert "verdict: " not in outcome.out
+
+
+def test_default_from_scratch_prints_no_verdict_that_compares_nothing(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    path, output = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2)), tmp_path / "model"
+    outcome = glc_hf(
+        "train", "--dataset", path, "--model", tiny_bert, "--output-dir", output, "--from-scratch", *QUICK
+    )
+    assert outcome.code == 0, outcome.err
+    results = results_in(output)
+    assert results["method"] == "auto"
+    assert results["before_correction"] == "full training on the noisy labels"  # as in glc
+    assert list(results["verdict"]["ways"]) == ["no_correction"]
+    assert "verdict: " not in outcome.out
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert "Gold Loss Correction (`auto`)" in card
+    assert "| way |" not in card
+    audit = glc_hf("audit", output, "--dataset", path)
+    assert "verdict" not in audit.out
+
+
+def test_option_that_the_default_does_not_use_is_an_error_that_names_it(
+    glc_hf, tmp_path: Path, tiny_bert: Path
+) -> None:
+    path = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
+    argv = ["train", "--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK]
+    outcome = glc_hf(*argv, "--trusted-share", "0.3")
+    assert outcome.code == 2
+    assert "method 'auto' does not use trusted_share=0.3 with a pretrained network: set method='glc'" in (
+        outcome.complaint
+    )
+    assert glc_hf(*argv, "--trusted-share", "0.3", "--method", "glc").code == 0
 
 
 def test_results_record_the_label_column_that_the_user_named(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
@@ -346,6 +387,7 @@ def test_from_scratch_uses_only_the_configuration(tiny_bert: Path) -> None:
         assert torch.equal(model.bert.embeddings.word_embeddings.weight, saved) is same
         assert model.config.id2label == dict(enumerate(CLASSES))
         assert model.classifier.out_features == 3
+        assert bool(model.config._name_or_path) is same  # by its name `auto` knows that it is pretrained
 
 
 def test_remote_code_is_not_run_unless_allowed(tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:

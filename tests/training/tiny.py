@@ -104,8 +104,10 @@ def pixels(rows: int = 48, size: int = 16, channels: int = 3) -> Dataset:
 
 
 def config(folder: Any, **settings: Any) -> GLCConfig:
+    """The settings of a short run, of `glc` unless they name another method."""
     defaults: dict[str, Any] = dict(
         output_dir=str(folder),
+        method="glc",
         per_device_train_batch_size=16,
         per_device_eval_batch_size=64,
         max_steps=4,
