@@ -95,7 +95,7 @@ def test_default_is_auto_and_its_verdict_is_printed_written_and_repeated_by_the_
     write_csv(data / "test.csv", text_rows(30, seed=1))
     outcome = glc_hf(
         "train", "--dataset", data, "--model", tiny_bert, "--output-dir", output,
-        "--learning-rate", "5e-3", "--num-train-epochs", "6", "--per-device-train-batch-size", "16",
+        "--learning-rate", "5e-3", "--num-train-epochs", "10", "--per-device-train-batch-size", "16",
         "--save-strategy", "no",
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
@@ -144,17 +144,15 @@ def test_default_from_scratch_prints_no_verdict_that_compares_nothing(glc_hf, tm
     assert "verdict" not in audit.out
 
 
-def test_option_that_the_default_does_not_use_is_an_error_that_names_it(
-    glc_hf, tmp_path: Path, tiny_bert: Path
-) -> None:
+def test_option_that_only_glc_has_gives_its_stages_and_says_so(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
     path = write_csv(tmp_path / "train.csv", noisy_rows(40, every=2))
-    argv = ["train", "--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK]
-    outcome = glc_hf(*argv, "--trusted-share", "0.3")
-    assert outcome.code == 2
-    assert "method 'auto' does not use trusted_share=0.3 with a pretrained network: set method='glc'" in (
-        outcome.complaint
-    )
-    assert glc_hf(*argv, "--trusted-share", "0.3", "--method", "glc").code == 0
+    outcome = glc_hf(
+        "train", "--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK,
+        "--trusted-share", "0.3",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert "method 'auto' uses the stages of 'glc': trusted_share=0.3 can be set for them only." in outcome.err
+    assert "\nstage 2 of 2 (auto): " in outcome.out
 
 
 def test_results_record_the_label_column_that_the_user_named(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
