@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from glc_hf._compat import functorch_check
+from glc_hf._compat import functorch_check, without_compiler
 from glc_hf.correction.likelihood import (
     TransposedMatrix,
     differentiable_item_gradients,
@@ -70,9 +70,8 @@ def corrected_cross_entropy(
     ```
     """
     if torch.compiler.is_compiling():
-        from glc_hf.correction.compiled import eager_corrected_cross_entropy
-
-        return eager_corrected_cross_entropy(logits, labels, matrix, trusted, ignore_index, reduction)
+        # Its control flow depends on values.
+        return _eager_corrected_cross_entropy(logits, labels, matrix, trusted, ignore_index, reduction)
     _check_arguments(logits, labels, reduction)
     num_labels = logits.shape[-1]
     dtype = logits.dtype if logits.dtype == torch.float64 else torch.float32
@@ -99,6 +98,9 @@ def corrected_cross_entropy(
     if logits.requires_grad and torch.is_grad_enabled():
         return _CorrectedCrossEntropy.apply(logits, batch)
     return _forward(logits, batch, with_gradient=False)[0]
+
+
+_eager_corrected_cross_entropy = without_compiler(corrected_cross_entropy)
 
 
 class _Batch(NamedTuple):
