@@ -8,8 +8,8 @@ ever votes for one class, all information is in when it votes. Trusted items are
     J_s[y, v] = (count_s[y, v] + m_s · prior_s[y, v]) / (n_y + m_s),   prior_s[y, v] ∝ q_s[v] · R[y, v]
 
 q_s[v] is the frequency of vote v of the source over **all** items, and R[y, v] = p(v | y) / p(v) the lift that all
-sources share; R[y, none] = 1, and each row of the prior is normalized. The prior of a source that votes rarely counts as
-more items, so that it counts as one vote at least.
+sources share; R[y, none] = 1, and each row of the prior is normalized. The prior of a source that votes rarely counts
+as more items, so that it counts as one vote at least.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from glc_hf.labels.votes import Votes
 
 # The prior of a source counts as this many items, and at least as this many votes.
 _PRIOR_ITEMS, _PRIOR_VOTES, _PRIOR_VOTES_WITHOUT_TRUSTED = 30.0, 1.0, 10.0
-# Without trusted items: a source names one class only if it gives less than this share of its votes to all others, and
-# votes at least this often.
+# Without trusted items: a source names one class only if it gives less than this share of its votes to all others.
+# With fewer votes than this, only if most votes are of such sources.
 _ONE_CLASS, _ONE_CLASS_VOTES = 0.05, 10
 # Expected votes that the two common lifts (of the right class, of any other) count as in each entry of R.
 _LIFT_VOTES = 5.0
@@ -62,8 +62,9 @@ class VoteCounts:
         # which items it was asked about, except if it only ever votes for one class.
         self.by_class = torch.ones(num_sources, 1, dtype=torch.bool)
         if not len(items) and num_labels > 1:
-            others = number - given.amax(dim=1, keepdim=True)
-            self.by_class = (others < _ONE_CLASS * number) & (number >= _ONE_CLASS_VOTES)
+            one_class = number - given.amax(dim=1, keepdim=True) < _ONE_CLASS * number
+            surely = one_class & (number >= _ONE_CLASS_VOTES)
+            self.by_class = one_class if number[surely].sum() > 0.5 * number.sum() else surely
         self.table = torch.zeros(num_sources * num_labels, num_labels, dtype=torch.float64)
         self.voted = torch.zeros(num_sources, num_labels, dtype=torch.float64)
         self.total = torch.zeros(num_sources, num_labels, dtype=torch.float64)
