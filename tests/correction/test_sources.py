@@ -141,6 +141,18 @@ def test_annotators_of_the_same_batch_of_items_are_not_taken_for_copies():
     assert model.weights.min() > 0.9
 
 
+def test_rules_for_the_same_class_keep_their_weight_unless_they_vote_on_the_same_items():
+    rng = np.random.default_rng(0)
+    classes = rng.integers(2, size=4000)
+    first, second = (np.where(rng.random(4000) < np.where(classes == 1, 0.5, 0.1), 1, -1) for _ in range(2))
+    almost = np.where(rng.random(4000) < 0.9, first, -1)
+    _, model = fit(classes, np.stack([first, second], axis=1), 200)
+    assert model.weights.min() > 0.9
+    _, model = fit(classes, np.stack([first, second, almost], axis=1), 200)
+    assert model.weights[1] > 0.9
+    assert max(model.weights[0], model.weights[2]) < 0.65
+
+
 def test_posterior_with_copied_sources_is_not_overconfident():
     classes, dense = annotators(4000, [0.7, 0.7, 0.7, 0.8], 2)
     dense = np.concatenate([dense[:, :1].repeat(7, axis=1), dense[:, 1:]], axis=1)

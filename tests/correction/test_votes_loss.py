@@ -189,7 +189,7 @@ def test_zeros_of_the_tables_are_exact():
 
 
 def test_extreme_logits_and_many_votes_keep_their_precision():
-    logits = torch.tensor([[3e38, -3e38, 0.0], [1e4, 0.0, -1e4], [0.5, 0.0, 0.0]])
+    logits = torch.tensor([[3e38, -3e38, 0.0], [1e4, 0.0, -1e4], [0.3137, -0.1713, 0.0519]])
     likelihood = torch.tensor([[-5.0, 0.0, -1.0], [-torch.inf, -3.0, 0.0], [-4096.0, -4097.0, -4098.0]])
     loss, gradient = loss_and_gradient(logits, likelihood, torch.zeros(3, dtype=torch.int64))
     assert loss.isfinite().all()
