@@ -120,6 +120,14 @@ def functorch_check() -> Callable[[], bool]:
     return torch._C._are_functorch_transforms_active
 
 
+def without_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that runs eagerly inside `torch.compile`. Unlike `torch.compiler.disable` it imports the compiler,
+    which takes seconds, only when it is called."""
+    from torch._compile import _disable_dynamo
+
+    return _disable_dynamo(function)
+
+
 def has_prepared_models(accelerator: Accelerator) -> bool:
     """Whether an accelerator holds models that it has prepared."""
     return bool(accelerator._models)

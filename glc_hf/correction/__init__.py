@@ -11,4 +11,6 @@ The mathematics of the paper on tensors: the corrected loss and the estimators o
 | `calibration` | temperature of the noisy classifier; base rates |
 | `refinement` | rows of missing and rare classes; maximum likelihood by EM |
 | `linear` | a linear classifier on fixed features |
+| `votes_loss` | the cross-entropy with the votes of several sources |
+| `sources` | what the votes of each source say about the true class: tables, weights, temperature |
 """

@@ -11,13 +11,15 @@ With p = softmax(x), x the K logits of an item, and w_i the probability that tru
 
 where w = C[:, label], or one-hot(label) for a trusted item, which gives the plain cross-entropy. Shapes: x and w are
 `(N, K)`; labels, trusted and losses are `(N,)`. No tensor is larger than N×K.
+
+Soft targets t, `(N, K)`, have the loss -Σ_j t_j log s_j, s = p C, and the gradient Σ_j t_j · (p - p·C[:, j] / s_j).
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -183,6 +185,67 @@ def differentiable_item_gradients(
 ) -> Tensor:
     """The gradient of each loss with respect to `x`, itself differentiable: for double backward."""
     return _gradient(_log_probs(x), *_log_weights(labels, trusted, matrix, x.dtype))
+
+
+def soft_item_losses(x: Tensor, targets: Tensor, trusted: Tensor | None, matrix: TransposedMatrix) -> Tensor:
+    """The loss per item for soft targets; differentiable once. A row of zeros has the loss 0 and no gradient."""
+    return _SoftItemLosses.apply(x, targets, trusted, matrix)
+
+
+class _SoftItemLosses(torch.autograd.Function):
+    """Computes the gradient together with the loss."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, targets: Tensor, trusted: Tensor | None, matrix: TransposedMatrix) -> Tensor:
+        log_probs = _log_probs(x)
+        if matrix.is_identity:
+            trusted = torch.ones(len(x), dtype=torch.bool, device=x.device)
+        if trusted is None:
+            trusted = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        losses = -(targets * log_probs).sum(dim=-1)
+        gradient = log_probs.exp() * targets.sum(dim=-1, keepdim=True) - targets
+        noisy = (~trusted).nonzero().squeeze(-1)
+        if len(noisy):
+            losses[noisy], gradient[noisy] = _soft_noisy(log_probs[noisy], targets[noisy], matrix)
+        empty = targets.sum(dim=-1) == 0  # its logits may be NaN
+        ctx.save_for_backward(gradient.masked_fill_(empty.unsqueeze(-1), 0))
+        return losses.masked_fill_(empty, 0)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the corrected loss of soft targets has no second derivative: call backward without "
+                "create_graph=True, or pass labels."
+            )
+        (gradient,) = ctx.saved_tensors
+        return gradient * upstream.unsqueeze(-1), None, None, None
+
+
+def _soft_noisy(log_probs: Tensor, targets: Tensor, matrix: TransposedMatrix) -> tuple[Tensor, Tensor]:
+    """Losses and gradients of items that are not trusted: a product with C, and log space for the entries whose
+    probability is close to underflow and that have a target."""
+    num_labels = log_probs.shape[-1]
+    rows = matrix.rows[:num_labels]
+    exact = (matrix.rows if matrix.exact_rows is None else matrix.exact_rows)[:num_labels]
+    probs = log_probs.exp()
+    with torch.autocast(log_probs.device.type, enabled=False):
+        likelihood = probs @ rows.T
+        safe = likelihood >= _SAFE_LIKELIHOOD[log_probs.dtype]
+        inverse = torch.where(safe, likelihood, 1.0).reciprocal()
+        losses = (targets * inverse.log()).sum(dim=-1)
+        share = (targets * inverse).masked_fill_(~safe, 0) @ rows
+    possible = exact.amax(dim=-1) > 0  # without a K×K array of booleans
+    total = (targets * possible).sum(dim=-1, keepdim=True)
+    gradient = probs * (total - share)
+    items, labels = ((targets > 0) & ~safe).nonzero(as_tuple=True)
+    for item, label in zip(items.split(len(targets)), labels.split(len(targets)), strict=True):
+        target, impossible = targets[item, label], ~possible[label]
+        joint = log_probs[item] + exact[label].log().to(log_probs.dtype).masked_fill_(impossible.unsqueeze(-1), 0)
+        lost = torch.logsumexp(joint, dim=-1).neg_().masked_fill_(impossible, IMPOSSIBLE_LABEL_LOSS)
+        losses.index_add_(0, item, target * lost)
+        gradient.index_add_(0, item, torch.softmax(joint, dim=-1) * (target * ~impossible).unsqueeze(-1), alpha=-1)
+    return losses, gradient
 
 
 def _in_log_space(x: Tensor, log_weights: tuple[Tensor, Tensor], with_gradient: bool) -> tuple[Tensor, Tensor | None]:

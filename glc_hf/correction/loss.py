@@ -10,12 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from glc_hf._compat import functorch_check
+from glc_hf._compat import functorch_check, without_compiler
 from glc_hf.correction.likelihood import (
     TransposedMatrix,
     differentiable_item_gradients,
     differentiable_item_losses,
     item_losses,
+    soft_item_losses,
     transposed,
 )
 from glc_hf.matrix import CorruptionMatrix
@@ -45,9 +46,15 @@ def corrected_cross_entropy(
     A label that no class can produce (its column of C is all zero) has no gradient and the constant loss 87.34, -log
     of the smallest normal float32.
 
+    Soft targets, floats of shape `(..., K)`, have the loss -Σ_j target_j · log Σ_i softmax(logits)_i · C[i, j], and
+    -Σ_j target_j · log softmax(logits)_j for trusted items. A row of zeros has no loss and no gradient, and does not
+    count in the mean. They have first derivatives only.
+
     Args:
         logits (`Tensor` of shape `(..., K)`): Scores of the K true classes, with the classes last (also for tokens).
-        labels (`Tensor` of shape `(...)`): Labels in 0…K-1, or `ignore_index`; any integer dtype.
+        labels (`Tensor` of shape `(...)` or `(..., K)`):
+            Labels in 0…K-1, or `ignore_index`; any integer dtype. Or probabilities of the noisy labels, floats of the
+            shape of the logits.
         matrix (`CorruptionMatrix` or `Tensor` of shape `(K, K)`):
             `C[i, j] = p(noisy label = j | true label = i)`. A constant without gradient. Checked once per object, so
             pass the same object at each step.
@@ -70,12 +77,13 @@ def corrected_cross_entropy(
     ```
     """
     if torch.compiler.is_compiling():
-        from glc_hf.correction.compiled import eager_corrected_cross_entropy
-
-        return eager_corrected_cross_entropy(logits, labels, matrix, trusted, ignore_index, reduction)
+        # Its control flow depends on values.
+        return _eager_corrected_cross_entropy(logits, labels, matrix, trusted, ignore_index, reduction)
     _check_arguments(logits, labels, reduction)
     num_labels = logits.shape[-1]
     dtype = logits.dtype if logits.dtype == torch.float64 else torch.float32
+    if labels.is_floating_point():
+        return _soft_loss(logits, labels, transposed(matrix, num_labels, dtype, logits.device), trusted, reduction)
     prepared = transposed(matrix, num_labels, dtype, logits.device)
     all_labels = labels if labels.dim() == 1 and labels.dtype == torch.int64 else labels.reshape(-1).long()
     flat_trusted = _flat_trusted(trusted, labels) if trusted is not None else None
@@ -99,6 +107,9 @@ def corrected_cross_entropy(
     if logits.requires_grad and torch.is_grad_enabled():
         return _CorrectedCrossEntropy.apply(logits, batch)
     return _forward(logits, batch, with_gradient=False)[0]
+
+
+_eager_corrected_cross_entropy = without_compiler(corrected_cross_entropy)
 
 
 class _Batch(NamedTuple):
@@ -150,6 +161,20 @@ def _forward(logits: Tensor, batch: _Batch, with_gradient: bool) -> tuple[Tensor
         if gradient is not None:
             gradient.masked_fill_(batch.ignored.unsqueeze(-1), 0)
     return _reduce(losses, batch.count, batch.reduction, batch.shape), gradient
+
+
+def _soft_loss(
+    logits: Tensor, targets: Tensor, matrix: TransposedMatrix, trusted: Tensor | None, reduction: str
+) -> Tensor:
+    x, soft = _as_rows(logits, matrix.rows.dtype), _as_rows(targets.detach(), matrix.rows.dtype)
+    items = targets[..., 0]
+    if soft.device.type == "cpu" and not bool((soft >= 0).all() & soft.isfinite().all()):
+        first = int((~((soft >= 0) & soft.isfinite()).all(dim=-1)).nonzero()[0])
+        raise ValueError(
+            f"the soft target of item {first} has negative, NaN or infinite entries: {soft[first].tolist()}."
+        )
+    losses = soft_item_losses(x, soft, _flat_trusted(trusted, items) if trusted is not None else None, matrix)
+    return _reduce(losses, (soft.sum(dim=-1) > 0).sum(), reduction, items.shape)
 
 
 def _reduce(losses: Tensor, count: float | Tensor, reduction: str, shape: torch.Size) -> Tensor:
@@ -222,9 +247,16 @@ def _all_trusted(trusted: Tensor | None, ignored: Tensor | None) -> bool:
 def _check_arguments(logits: Tensor, labels: Tensor, reduction: str) -> None:
     if not logits.is_floating_point():
         raise TypeError(f"logits must be floating point, got {logits.dtype}.")
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"labels must be integers, got {labels.dtype}.")
-    if logits.shape[:-1] != labels.shape or logits.dim() == 0:
+    if (
+        (labels.is_floating_point() and labels.shape != logits.shape)
+        or labels.is_complex()
+        or labels.dtype == torch.bool
+    ):
+        raise TypeError(
+            f"labels must be integers, or soft targets: floats of the shape of the logits, {tuple(logits.shape)}; got "
+            f"{labels.dtype} of shape {tuple(labels.shape)}."
+        )
+    if (logits.shape[:-1] != labels.shape or logits.dim() == 0) and not labels.is_floating_point():
         raise ValueError(
             f"logits of shape {tuple(logits.shape)} need labels of shape {tuple(logits.shape[:-1])} (the classes are "
             f"the last dimension of the logits), got {tuple(labels.shape)}."

@@ -53,7 +53,8 @@ class LabelBatch:
 
 
 class SoftLabelBatch(LabelBatch):
-    """Labels that are probabilities over the classes, of shape `(..., K)`; a row of zeros carries no loss."""
+    """Labels that are probabilities over the classes, of shape `(..., K)`; a row of zeros carries no loss.
+    `corrected_cross_entropy` takes them too."""
 
     @property
     def shape(self) -> torch.Size:

@@ -1,0 +1,158 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`fit_sources`: the tables, weights and temperature of several sources, from votes and trusted items."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glc_hf.correction.sources.copies import shared_weights
+from glc_hf.correction.sources.source_model import SourceModel, check_votes
+from glc_hf.correction.sources.vote_counts import VoteCounts
+from glc_hf.labels.votes import Votes
+from glc_hf.randomness import check_seed, random_uint64
+
+
+FOLDS = 5
+# (t - 1)² counts as the loss of this many items.
+_TEMPERATURE_ITEMS = 1.0
+_LOWEST_TEMPERATURE, _HIGHEST_TEMPERATURE = 0.01, 5.0
+_STEPS_WITH_PROBS, _STEPS_WITHOUT_PROBS = 10, 50
+
+
+def fit_sources(
+    votes: Votes,
+    num_labels: int,
+    trusted_items: np.ndarray,
+    trusted_labels: np.ndarray,
+    class_probs: np.ndarray | None = None,
+    seed: int = 0,
+) -> SourceModel:
+    """
+    Estimate what the votes of each source say about the true class.
+
+    With trusted items, the tables are counted on them. `class_probs` adds the other items by EM, with little weight:
+    a source's votes on them count about as much as its votes on trusted items. Without `class_probs` they are not
+    used, because EM on votes alone moves away from good counts. The temperature is fitted on trusted items whose votes
+    were not counted.
+
+    Without trusted items, the tables come from EM that starts at the shares of the votes (Dawid and Skene 1979, with
+    the prior above). Whether a source votes then says something about the class only if it always votes for the same
+    one, as many rules do, and the temperature is 1.
+
+    Sources that vote alike beyond what the true class explains share their weight: S copies have the weight 1/S.
+
+    Args:
+        votes ([`Votes`]): The votes on all items.
+        num_labels (`int`): K.
+        trusted_items (`np.ndarray` of integers): Numbers of the trusted items; may be empty.
+        trusted_labels (`np.ndarray` of integers): Their true classes.
+        class_probs (`np.ndarray` of shape `(items, K)`, *optional*):
+            p(true class | x) of each item, from a model of the inputs.
+        seed (`int`, *optional*, defaults to 0): Chooses the folds, and the items that sources are compared on.
+    """
+    check_seed(seed)
+    items, labels = _checked_trusted(votes, num_labels, trusted_items, trusted_labels)
+    check_votes(votes, num_labels)
+    log_probs = _checked_log_probs(class_probs, len(votes), num_labels)
+    counts = VoteCounts(votes, num_labels, items, labels)
+    if len(items) == 0:
+        rates = _fit_without_trusted(counts, log_probs, seed)
+        return counts.model(1.0, rates, torch.empty(0, num_labels, dtype=torch.float64))
+
+    rates = torch.bincount(labels, minlength=num_labels).double().add(1.0) / (len(items) + num_labels)
+    prior = rates.log().expand(len(votes), -1) if log_probs is None else log_probs
+    folds = _folds(items, labels, seed)
+    temperature = _best_temperature(counts.held_out(folds), rates.log(), labels)
+    posterior = counts.posterior(prior, temperature)
+    counts.weights = shared_weights(counts, posterior, seed)
+    held_out = counts.held_out(folds)
+    temperature = _best_temperature(held_out, rates.log(), labels)
+    if log_probs is not None:
+        for _ in range(_STEPS_WITH_PROBS):
+            before, posterior = posterior, counts.posterior(prior, temperature)
+            counts.count(posterior)
+            if (posterior - before).abs().max() < 1e-3:
+                break
+        held_out = counts.held_out(folds)
+        temperature = _best_temperature(held_out, rates.log(), labels)
+    return counts.model(temperature, rates, temperature * held_out)
+
+
+def _fit_without_trusted(counts: VoteCounts, log_probs: Tensor | None, seed: int) -> Tensor:
+    """EM from the shares of the votes. Returns the frequencies of the classes."""
+    posterior = counts.vote_shares(log_probs)
+    counts.count(posterior)
+    counts.weights = shared_weights(counts, posterior, seed)
+    posterior = counts.vote_shares(log_probs)
+    voted = torch.from_numpy(np.diff(counts.votes.offsets)) > 0
+    rates = torch.full((counts.num_labels,), 1.0 / counts.num_labels, dtype=torch.float64)
+    rules = counts.by_class[counts.sources].double().mean() > 0.5
+    steps = _STEPS_WITHOUT_PROBS if log_probs is None else _STEPS_WITH_PROBS
+    if rules and log_probs is None:
+        steps = 1  # with the votes of rules alone, further steps move away from the classes that the rules are for
+    for _ in range(steps):
+        counts.count(posterior)
+        if not rules:  # the votes of rules say which rules there are, not how frequent the classes are
+            rates = (posterior[voted].sum(dim=0) + 1.0) / (voted.sum() + counts.num_labels)
+        prior = rates.log().expand(len(posterior), -1) if log_probs is None else log_probs
+        before, posterior = posterior, counts.posterior(prior, 1.0)
+        if (posterior - before).abs().max() < 1e-3:
+            break
+    return rates
+
+
+def _folds(items: np.ndarray, labels: Tensor, seed: int) -> Tensor:
+    """The fold of each trusted item, with equal shares of each class."""
+    order = np.lexsort((random_uint64("source folds", seed, items), labels.numpy()))
+    folds = np.empty(len(items), dtype=np.int64)
+    folds[order] = np.arange(len(items)) % min(FOLDS, len(items))
+    return torch.from_numpy(folds)
+
+
+def _best_temperature(held_out: Tensor, log_rates: Tensor, labels: Tensor) -> float:
+    """
+    The t that minimizes the mean of -log softmax(log rates + t · ℓ)_label plus (t - 1)² / n, by bisection: the sum is
+    convex in t.
+    """
+    low, high = _LOWEST_TEMPERATURE, _HIGHEST_TEMPERATURE
+    right = held_out.gather(1, labels.unsqueeze(1)).sum()
+    for _ in range(50):
+        middle = (low + high) / 2
+        expected = (torch.softmax(log_rates + middle * held_out, dim=-1) * held_out).sum()
+        slope = float(expected - right) + 2 * _TEMPERATURE_ITEMS * (middle - 1.0)
+        low, high = (low, middle) if slope > 0 else (middle, high)
+    return (low + high) / 2
+
+
+def _checked_trusted(
+    votes: Votes, num_labels: int, trusted_items: np.ndarray, trusted_labels: np.ndarray
+) -> tuple[np.ndarray, Tensor]:
+    items, labels = np.asarray(trusted_items, dtype=np.int64), np.asarray(trusted_labels, dtype=np.int64)
+    if items.shape != labels.shape or items.ndim != 1:
+        raise ValueError(f"{items.shape} trusted items and {labels.shape} trusted labels: pass one label per item.")
+    for name, numbers, limit in (("item", items, len(votes)), ("label", labels, num_labels)):
+        bad = (numbers < 0) | (numbers >= limit)
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise ValueError(
+                f"trusted item {items[first]} has the {name} {numbers[first]}; it must be in 0…{limit - 1}."
+            )
+    if len(np.unique(items)) < len(items):
+        values, number = np.unique(items, return_counts=True)
+        raise ValueError(f"item {values[np.argmax(number > 1)]} is given twice among the trusted items.")
+    return items, torch.from_numpy(labels)
+
+
+def _checked_log_probs(class_probs: np.ndarray | None, items: int, num_labels: int) -> Tensor | None:
+    if class_probs is None:
+        return None
+    probs = torch.as_tensor(class_probs).double()
+    if probs.shape != (items, num_labels):
+        raise ValueError(f"class_probs has the shape {(items, num_labels)} here, got {tuple(probs.shape)}.")
+    bad = ~((probs >= 0).all(dim=1) & probs.isfinite().all(dim=1) & (probs.sum(dim=1) > 0))
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise ValueError(f"row {row} of class_probs is not a distribution: {probs[row].tolist()}.")
+    return probs.clamp(min=1e-12).log()

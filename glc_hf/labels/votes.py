@@ -1,0 +1,57 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Votes: the labels that several sources (rules, people, language models) gave to the same items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """
+    Votes of several sources on items, without the missing ones. Item i has the votes `offsets[i]` to `offsets[i + 1]`.
+
+    Args:
+        names (`tuple[str, ...]`): Names of the sources.
+        offsets (`np.ndarray` of shape `(items + 1,)`): int64.
+        sources (`np.ndarray` of shape `(votes,)`): The number of the source of each vote, ascending within an item;
+            int64.
+        labels (`np.ndarray` of shape `(votes,)`): The class that the source voted for; int64.
+    """
+
+    names: tuple[str, ...]
+    offsets: np.ndarray
+    sources: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def items(self) -> np.ndarray:
+        """The number of the item of each vote."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    @classmethod
+    def from_dense(cls, votes: np.ndarray, names: tuple[str, ...] | None = None) -> Votes:
+        """Votes from an array of shape `(items, sources)` in which negative numbers are missing votes."""
+        given = votes >= 0
+        items, sources = np.nonzero(given)
+        offsets = np.concatenate([[0], np.cumsum(given.sum(axis=1))]).astype(np.int64)
+        names = names or tuple(str(source) for source in range(votes.shape[1]))
+        return cls(names, offsets, sources.astype(np.int64), votes[items, sources].astype(np.int64))
+
+    def select(self, items: np.ndarray) -> Votes:
+        """The votes on these items, in this order."""
+        lengths = np.diff(self.offsets)[items]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        places = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[items], lengths)
+        return Votes(self.names, offsets, self.sources[places], self.labels[places])
+
+    def counts(self, num_labels: int) -> np.ndarray:
+        """Number of votes for each class, `(items, K)`."""
+        counted = np.zeros((len(self), num_labels), dtype=np.int64)
+        np.add.at(counted, (self.items, self.labels), 1)
+        return counted
