@@ -20,6 +20,7 @@ _HOME_OF = {
     "corrected_cross_entropy": "glc_hf.correction.loss",
     "corrupt_labels": "glc_hf.noise.corrupt",
     "estimate_corruption_matrix": "glc_hf.correction.estimators",
+    "gather_votes": "glc_hf.labels.answers",
     "mark_trusted": "glc_hf.trusted",
     "merge_trusted": "glc_hf.trusted",
     "weak_labels": "glc_hf.noise.corrupt",
@@ -30,6 +31,7 @@ __all__ = [*_HOME_OF, "__version__"]
 if TYPE_CHECKING:
     from glc_hf.correction.estimators import estimate_corruption_matrix as estimate_corruption_matrix
     from glc_hf.correction.loss import corrected_cross_entropy as corrected_cross_entropy
+    from glc_hf.labels.answers import gather_votes as gather_votes
     from glc_hf.matrix import CorruptionMatrix as CorruptionMatrix
     from glc_hf.noise.corrupt import corrupt_labels as corrupt_labels
     from glc_hf.noise.corrupt import weak_labels as weak_labels

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, List, Value
@@ -14,10 +16,13 @@ from datasets import ClassLabel, Dataset, List, Value
 from glc_hf.labels.columns import is_list_feature
 from glc_hf.labels.reading import class_names, read_flags
 from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import column_in_order, flat_values, to_arrow
+from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, to_arrow, value_type
 
 
 _NEW_COLUMN = "__encoded__"
+# A vote or label that is missing, and a value that is not a class, until an error names it.
+NO_VOTE, NO_CLASS = -1, -2
+MISSING_RULE = "None, -1, NaN and empty text are missing votes"
 # What spreadsheets and programs write for a missing value.
 _MISSING_NAMES = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
 
@@ -236,3 +241,131 @@ def check_words(dataset: Dataset, words: str, label: str, part: str) -> None:
     if values.null_count:
         row = RowIndex().name_value(pc.index(values.is_null(), True).as_py(), offsets)
         raise ValueError(f"column {words!r} of {part}, {row}: a word is missing.")
+
+
+# ---------------------------------------------------------------------- votes
+class VoteEncoder:
+    """
+    Converts the votes of a column to classes.
+
+    Args:
+        column (`pa.ChunkedArray`): The column, for its type.
+        name (`str`): Its name, for messages.
+        own_names (`list[str]`, *optional*): Names of the column's own `ClassLabel`.
+        label_names (`Sequence[str]`, *optional*): Names of the classes.
+        num_labels (`int`, *optional*): K.
+        by_name (`bool`): Whether integers are names.
+        same_as (`list[str]`, *optional*): Names that `own_names` must equal if the names of the classes are not known.
+    """
+
+    def __init__(
+        self,
+        column: pa.ChunkedArray,
+        name: str,
+        own_names: list[str] | None,
+        label_names: Sequence[str] | None,
+        num_labels: int | None,
+        by_name: bool = False,
+        same_as: list[str] | None = None,
+    ) -> None:
+        self.kind, self.name, self.own_names = value_type(column), name, own_names
+        self.label_names = None if label_names is None else [str(label) for label in label_names]
+        self.num_labels = num_labels
+        types, kind = pa.types, self.kind
+        if types.is_floating(kind) or types.is_null(kind):
+            kind = pa.int64()
+        self.are_names = by_name or not types.is_integer(kind)
+        if not (types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind) or kind == pa.bool_()):
+            nested = is_list_type(kind) or types.is_nested(kind)
+            fix = "For token labels use source_columns, one column of lists per source." if nested else ""
+            raise ValueError(
+                f"column {name!r} holds {column.type}; votes are class numbers or class names. {fix}".rstrip()
+            )
+        if self.are_names and label_names is None:
+            raise ValueError(
+                f"column {name!r} holds {column.type}, but the names of the classes are not known. Use a `ClassLabel` "
+                "for the labels (`dataset.class_encode_column`), set `id2label` in the model's configuration, or "
+                "write the votes as class numbers."
+            )
+        if label_names is None and None not in (own_names, same_as) and own_names != same_as:
+            raise ValueError(
+                f"column {name!r} has the classes {_first_names(own_names)} and another source has "
+                f"{_first_names(same_as)}: use the same order in both (`dataset.align_labels_with_mapping`)."
+            )
+        self._class_of = {label: number for number, label in enumerate(self.label_names or ())}
+
+    def __call__(self, values: pa.ChunkedArray, missing: tuple[int, ...] = (NO_VOTE,)) -> np.ndarray:
+        """Return the classes as int64: -1 for a missing vote, -2 for a value that is not a class."""
+        if pa.types.is_null(values.type):
+            return np.full(len(values), NO_VOTE, dtype=np.int64)
+        if self.are_names:
+            return self._names_to_classes(values, missing)
+        return self._numbers_to_classes(whole_numbers(values), missing)
+
+    def _numbers_to_classes(self, numbers: np.ndarray, missing: tuple[int, ...]) -> np.ndarray:
+        renamed = self.own_names is not None and self.label_names is not None and self.own_names != self.label_names
+        limit = len(self.own_names) if renamed else self.num_labels
+        negative = numbers < 0
+        known = ~negative if limit is None else ~negative & (numbers < limit)
+        classes = np.where(known, numbers, NO_CLASS)
+        for value in missing:
+            classes[numbers == value] = NO_VOTE
+        if renamed:
+            table = np.array([self._class_of.get(name, NO_CLASS) for name in self.own_names], dtype=np.int64)
+            classes[known] = table[numbers[known]]
+        return classes
+
+    def _names_to_classes(self, values: pa.ChunkedArray, missing: tuple[int, ...]) -> np.ndarray:
+        """Look each distinct value up once."""
+
+        def class_of(value: Any) -> int:
+            if isinstance(value, float):
+                value = None if math.isnan(value) else int(value) if value.is_integer() else value
+            if value is None or value == "" or (not isinstance(value, (str, bool)) and value in missing):
+                return NO_VOTE
+            return self._class_of.get(str(value), NO_CLASS)
+
+        # One more entry for null, whose index is null.
+        encoded = values.combine_chunks().dictionary_encode()
+        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        classes = np.array([*map(class_of, encoded.dictionary.to_pylist()), NO_VOTE], dtype=np.int64)
+        return classes[pc.fill_null(encoded.indices, len(classes) - 1).to_numpy(zero_copy_only=False)]
+
+    def error(self, value: Any, source: str, row: str) -> ValueError:
+        """The error about a value that is not a class."""
+        if self.own_names is not None and isinstance(value, int) and 0 <= value < len(self.own_names):
+            value = self.own_names[value]
+        where = f"vote {value!r} of source {source!r} (column {self.name!r}) in {row}"
+        if source == self.name:
+            where = f"vote {value!r} of source {source!r} in {row}"
+        if self.label_names is not None:
+            classes = _first_names(self.label_names)
+            if not self.are_names and self.own_names is None:
+                classes += f" (0…{len(self.label_names) - 1})"
+        else:
+            classes = "0 or more" if self.num_labels is None else f"0…{self.num_labels - 1}"
+        fix = f"Correct it, or write None ({MISSING_RULE})."
+        if isinstance(value, float) and not value.is_integer():
+            fix += " Probabilities are no votes."
+        elif self.label_names is None and isinstance(value, (int, float)) and value >= (self.num_labels or math.inf):
+            fix += f" If it is a class, set num_labels={int(value) + 1} or more in the model."
+        return ValueError(f"{where} is not a class: the classes are {classes}. {fix}")
+
+
+def _first_names(names: Sequence[str]) -> str:
+    return ", ".join(map(str, names[:10])) + (", …" if len(names) > 10 else "")
+
+
+def whole_numbers(values: pa.ChunkedArray) -> np.ndarray:
+    """Convert integers, or floats that stand for them, to int64: -1 for None and NaN, -2 for fractions."""
+    if pa.types.is_null(values.type):
+        return np.full(len(values), NO_VOTE, dtype=np.int64)
+    if pa.types.is_floating(values.type):
+        floats = values.to_numpy()  # nulls become NaN
+        whole = (floats == np.floor(floats)) & (np.abs(floats) < 2**53)
+        return np.where(np.isnan(floats), NO_VOTE, np.where(whole, floats, NO_CLASS)).astype(np.int64)
+    # Unsigned numbers beyond int64 wrap around to negative ones.
+    numbers = (pc.fill_null(values, 0) if values.null_count else values).to_numpy().astype(np.int64)
+    if values.null_count:
+        numbers[values.is_null().to_numpy()] = NO_VOTE
+    return numbers

@@ -90,7 +90,7 @@ def with_distinct_rows(dataset: Dataset) -> Dataset:
     return with_format_of(dataset, dataset.with_format(None).flatten_indices())
 
 
-def _block_boundaries(dataset: Dataset) -> list[int]:
+def block_boundaries(dataset: Dataset) -> list[int]:
     """Return the stored rows at which a block of the dataset's table begins (usually one block per file)."""
     blocks = table_blocks(dataset.data)
     return [0] if blocks is None else [offset for offset, _ in blocks]
@@ -183,6 +183,10 @@ def _content(array: pa.Array) -> Iterator[np.ndarray]:
     if is_list_type(array.type):
         yield pc.list_value_length(array).to_numpy()
         yield from _content(array.flatten())
+    elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        encoded = array.dictionary_encode()  # numpy would hold pointers to the texts
+        yield np.ascontiguousarray(encoded.indices.to_numpy())
+        yield np.frombuffer(repr(encoded.dictionary.to_pylist()).encode(), dtype=np.uint8)
     else:
         yield np.ascontiguousarray(array.to_numpy(zero_copy_only=False))
 
@@ -194,7 +198,7 @@ def stored_column(
     Convert a [`~glc_hf.labels.reading.Column`], in the order that the user sees, to a column in the order in which the
     dataset's rows are stored. Stored rows outside the selection become zero or empty lists.
     """
-    rows, num_rows, boundaries = stored_rows(dataset), dataset.data.num_rows, _block_boundaries(dataset)
+    rows, num_rows, boundaries = stored_rows(dataset), dataset.data.num_rows, block_boundaries(dataset)
     if rows is None:
         return to_arrow(values, offsets, arrow_type, boundaries)
     positions = rows
