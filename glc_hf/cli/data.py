@@ -16,6 +16,7 @@ import numpy as np
 from datasets import Dataset, DatasetDict, Features, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 
+from glc_hf.cli.answer_file import add_answers, check_task, columns_of_votes, with_missing_votes
 from glc_hf.cli.digits import digits_dataset
 from glc_hf.cli.options import DEFAULT_TRUSTED_FRACTION
 from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part, trusted_rows
@@ -68,6 +69,9 @@ def load_rows(options: TrainOptions) -> Rows:
     data, noise, flag = options.data, options.noise, options.config.trusted_column
     splits = digits_dataset() if data.dataset is None else load_splits(data.dataset, data.dataset_config)
     train = choose_split(splits, data.train_split, "--train-split")
+    if data.answers is not None:
+        answers = choose_split(load_splits(data.answers, None, "--answers"), "train", "--answers")
+        train = add_answers(train, answers, options)
     columns = columns_of(train.features, options, options.model.task)
     evaluation = _evaluation_split(splits, train, options, columns)
     _check_source_of_trust(train, options)
@@ -79,10 +83,16 @@ def load_rows(options: TrainOptions) -> Rows:
         gold = load_splits(data.trusted_dataset, None, "--trusted-dataset")
         name = data.train_split if data.train_split in gold else "train"
         parts["the trusted dataset"] = choose_split(gold, name, "--trusted-dataset")
+    sources = columns_of_votes(options.config)
+    check_task(columns.task, options)
+    if "the trusted dataset" in parts:
+        parts["the trusted dataset"] = with_missing_votes(parts["the trusted dataset"], train, sources)
     needed = _needed_columns(parts, options, columns)
     for part, dataset in parts.items():
         check_words(dataset, columns.inputs[0], columns.label, part)
-    parts, names = encode_labels(parts, columns.label, options.config.noisy_label_column)
+    # Rows with votes need no label of their own.
+    unlabeled = ("the training split",) if sources else ()
+    parts, names = encode_labels(parts, columns.label, options.config.noisy_label_column, unlabeled=unlabeled)
     num_labels = number_of_classes(list(parts.values()), columns.label, names)
     train, evaluation = parts["the training split"], parts.get("the evaluation split")
     rows = Rows(train, evaluation, columns, names, num_labels)
@@ -115,7 +125,9 @@ def columns_of(features: Features, options: TrainOptions, task: str) -> Columns:
         "image": (data.image_column,),
         "text": (data.text_column, data.text_pair_column),
     }
-    return find_columns(features, inputs, task, config.label_column, config.trusted_column)
+    sources = columns_of_votes(config)
+    rest = Features({name: feature for name, feature in features.items() if name not in sources})
+    return find_columns(rest, inputs, task, config.label_column, config.trusted_column)
 
 
 def _evaluation_split(splits: DatasetDict, train: Dataset, options: TrainOptions, columns: Columns) -> Dataset | None:
@@ -164,7 +176,7 @@ def _check_source_of_trust(train: Dataset, options: TrainOptions) -> None:
 def _needed_columns(parts: dict[str, Dataset], options: TrainOptions, columns: Columns) -> list[str]:
     """Return the columns of training rows, except the flag, in the training split and in the trusted dataset."""
     needed = [*columns.inputs, columns.label, options.data.index_column, options.config.noisy_label_column]
-    needed = [name for name in needed if name is not None]
+    needed = [name for name in [*needed, *columns_of_votes(options.config)] if name is not None]
     for part in ("the training split", "the trusted dataset"):
         for name in needed:
             if part in parts and name not in parts[part].column_names:

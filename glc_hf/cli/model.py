@@ -15,6 +15,7 @@ from datasets import Dataset, Image
 from transformers import PreTrainedModel
 
 from glc_hf.backbones.timm_network import pretrained_name, require_timm, timm_network
+from glc_hf.cli.answer_file import columns_of_votes
 from glc_hf.cli.data import CLEAN_COLUMN, Rows
 from glc_hf.cli.digits import digits_model
 from glc_hf.labels.columns import is_list_feature
@@ -78,6 +79,7 @@ def prepare(rows: Rows, options: TrainOptions, carried: Sequence[str] = ()) -> P
     task, inputs, label = rows.columns.task, rows.columns.inputs, rows.columns.label
     model, processor = load_model(options.model, task, rows.num_labels, rows.label_names)
     beside = [options.config.trusted_column, options.config.noisy_label_column, CLEAN_COLUMN, *carried]
+    beside += columns_of_votes(options.config)
     if task == "image":
         collator: Callable = transformers.default_data_collator
     else:
@@ -146,11 +148,13 @@ def _tokenize_words(
     result = dict(encoded)
     for name in carried:
         values = batch.get(name)
-        if not values or not isinstance(values[0], list):
+        lists = [row for row in values or () if row is not None]  # None: a source without votes on the row
+        if not lists or not isinstance(lists[0], list):
             continue  # a flag for the whole row stays as it is
-        missing = False if isinstance(next((v for row in values for v in row), 0), bool) else IGNORED_LABEL
+        example = next((value for row in lists for value in row if value is not None), 0)
+        missing = {bool: False, str: None}.get(type(example), IGNORED_LABEL)
         result[name] = [
-            [row[word] if word is not None else missing for word in words]
+            None if row is None else [row[word] if word is not None else missing for word in words]
             for row, words in zip(values, first_of_word, strict=True)
         ]
     return result

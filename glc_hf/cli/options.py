@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 CONFIG_DEFAULTS = {"output_dir": "glc-hf-output"}  # defaults that differ from those of `GLCConfig`
 TASKS = ("auto", "text", "image", "token")
 DEFAULT_TRUSTED_FRACTION = 0.05
+ANSWER_COLUMNS = ("item", "worker", "answer")
 
 
 def _option(default: Any, text: str, **metadata: Any) -> Any:
@@ -46,6 +47,14 @@ class DataArguments:
         "of all rows if noise is simulated, 20 percent of the trusted rows otherwise.",
     )
     trusted_dataset: str | None = _option(None, "Second dataset or file, whose labels are all trusted.")
+    answers: str | None = _option(
+        None,
+        "Second file with one line per answer of a source (a rule, a person, a language model), for example item, "
+        "worker, answer. The training split has the column of the item too.",
+    )
+    answer_columns: list[str] | None = _option(  # noqa: RUF009  (it is a field)
+        None, f"Its columns of the item, the source and the answer. By default {' '.join(ANSWER_COLUMNS)}."
+    )
     text_column: str | None = _option(None, "Column of the texts. By default found by type and name.")
     text_pair_column: str | None = _option(None, "Column of the second texts, for pairs of texts.")
     image_column: str | None = _option(None, "Column of the images. By default found by type and name.")
@@ -62,6 +71,13 @@ class DataArguments:
             _check_at_least_one(name, getattr(self, name))
         if self.text_pair_column is not None and self.text_column is None:
             raise ValueError("--text-pair-column needs --text-column, the first text of the pair.")
+        if self.answer_columns is not None and self.answers is None:
+            raise ValueError("--answer-columns names the columns of a second file: name the file with --answers.")
+        if self.answer_columns is not None and len(self.answer_columns) != 3:
+            raise ValueError(
+                "--answer-columns needs three columns, of the item, the source and the answer, as in --answer-columns "
+                f"{' '.join(ANSWER_COLUMNS)}; got {' '.join(self.answer_columns)}."
+            )
 
 
 @dataclass

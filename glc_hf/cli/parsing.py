@@ -142,6 +142,11 @@ def _check(options: TrainOptions) -> None:
             "--dataset needs --model: a Hub id (--model distilbert/distilbert-base-uncased), a local folder "
             "(--model ./my-model), or a network of timm (--model timm/resnet18, for images)."
         )
+    given = [name for name in ("source_columns", "votes_column", "source_names") if getattr(config, name)]
+    if data.answers is not None and given:
+        raise ValueError(
+            f"--answers and --{given[0].replace('_', '-')} both define the votes and their sources: use one of them."
+        )
     output = Path(config.output_dir).resolve()
     for name in (data.dataset, data.trusted_dataset):
         path = Path(name or "").expanduser().resolve()

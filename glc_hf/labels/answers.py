@@ -35,7 +35,7 @@ def gather_votes(
     dataset: Dataset | None = None,
 ) -> Dataset | tuple[Dataset, list[str]]:
     """
-    Gather the answers on each item into one list, with one place per source.
+    Gather the answers on each item into one list, with one place per source: for `GLCConfig(votes_column="votes")`.
 
     Args:
         rows (`datasets.Dataset`, `pandas.DataFrame` or `list[dict]`): One line per answer.
@@ -46,7 +46,7 @@ def gather_votes(
             Names of the classes. Answers (names or class numbers) then become classes of a `ClassLabel`; by default
             they keep their type.
         return_names (`bool`, *optional*, defaults to `False`):
-            Whether to return the names of the sources too.
+            Whether to return the names of the sources too, for `GLCConfig(source_names=…)`.
         dataset (`datasets.Dataset`, *optional*):
             The dataset of the items, which has the column `row` too. It gets the column `votes`. Answers on other
             items are not used.
@@ -61,6 +61,7 @@ def gather_votes(
     ```python
     answers = load_dataset("csv", data_files="answers.csv", split="train")  # columns: item, worker, answer
     data = gather_votes(answers, dataset=data)  # data has a column item; adds the column votes
+    args = GLCConfig(output_dir="robust-model", votes_column="votes")
     ```
     """
     columns = (row, source, label)

@@ -28,7 +28,11 @@ _MISSING_NAMES = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
 
 
 def encode_labels(
-    parts: dict[str, Dataset], column: str, second: str | None = None, names: list[str] | None = None
+    parts: dict[str, Dataset],
+    column: str,
+    second: str | None = None,
+    names: list[str] | None = None,
+    unlabeled: tuple[str, ...] = (),
 ) -> tuple[dict[str, Dataset], list[str] | None]:
     """
     Encode labels so that all parts (training split, evaluation split, trusted file) have the same classes.
@@ -44,6 +48,7 @@ def encode_labels(
         column (`str`): Column of the labels.
         second (`str`, *optional*): Second column of labels, encoded the same way in the parts that have it.
         names (`list[str]`, *optional*): The classes if they are known: those of a trained model.
+        unlabeled (`tuple[str, ...]`, *optional*): Parts in which a missing label becomes -1 and is no error.
 
     Returns:
         The parts, and the names of the classes (`None` if they have none).
@@ -55,7 +60,10 @@ def encode_labels(
     for name, part in parts.items():
         for labels in (column, second):
             if labels is not None and labels in part.column_names:
-                part = _as_integers(part, labels, name) if names is None else _as_classes(part, labels, names, name)
+                if names is None:
+                    part = _as_integers(part, labels, name, name in unlabeled)
+                else:
+                    part = _as_classes(part, labels, names, name, name in unlabeled)
         encoded[name] = part
     return encoded, names
 
@@ -140,9 +148,9 @@ def _some(names: set[str]) -> str:
     return ", ".join(sorted(names)[:5]) + (", …" if len(names) > 5 else "")
 
 
-def _as_classes(dataset: Dataset, column: str, names: list[str], part: str) -> Dataset:
+def _as_classes(dataset: Dataset, column: str, names: list[str], part: str, allow_missing: bool) -> Dataset:
     own = class_names(dataset.features[column])
-    if own == names:
+    if own == names and not (allow_missing and _values(dataset, column).null_count):
         return dataset
     class_of = {name: label for label, name in enumerate(names)}
     numbers = own is None and pa.types.is_integer(_value_type(dataset.features[column]))
@@ -152,6 +160,8 @@ def _as_classes(dataset: Dataset, column: str, names: list[str], part: str) -> D
 
     def encode(value: Any) -> int:
         if value is None:
+            if allow_missing:
+                return NO_VOTE
             raise ValueError("is not a class: the label is missing")
         if isinstance(value, int) and not isinstance(value, bool) and value < 0:
             return value  # -100 for a token without label; others are refused when labels are read
@@ -167,14 +177,16 @@ def _as_classes(dataset: Dataset, column: str, names: list[str], part: str) -> D
     return _encode(dataset, column, ClassLabel(names=names), encode, part)
 
 
-def _as_integers(dataset: Dataset, column: str, part: str) -> Dataset:
+def _as_integers(dataset: Dataset, column: str, part: str, allow_missing: bool) -> Dataset:
     kind = _value_type(dataset.features[column])
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(kind) and not (allow_missing and _values(dataset, column).null_count):
         return dataset
-    if not pa.types.is_floating(kind):
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         raise ValueError(f"column {column!r} of {part} holds {kind}; labels are classes: names or integers.")
 
     def integer(value: Any) -> int:
+        if value is None and allow_missing:
+            return NO_VOTE
         if value is None or value != int(value):
             raise ValueError("is not a class: classes are names or integers")
         return int(value)

@@ -62,6 +62,16 @@ class GLCConfig(
         label_column (`str`, *optional*):
             Column of the given labels, in every dataset that has it. By default `labels`, `label` or `label_ids`, or
             the only column of classes. Name it also if a `with_transform` pipeline makes labels from another column.
+        source_columns (`list[str]`, *optional*):
+            Columns of the training set with the labels of several sources (rules, people, language models), one
+            column per source: class numbers, class names, or lists of them for token labels. `None`, -1, NaN and
+            empty text are missing votes. The label column then matters on trusted rows only.
+        votes_column (`str`, *optional*):
+            Column of lists with one place per source, instead of `source_columns`; see [`gather_votes`].
+        source_names (`list[str]`, *optional*):
+            Names of the sources. By default `source_columns`, or `"0"`, `"1"`, … for `votes_column`.
+        soft_label_column (`str`, *optional*):
+            Column of the training set with K probabilities per row, used instead of the label on untrusted rows.
         trusted_share (`float`, *optional*, defaults to 0.15):
             Share of trusted rows in the last stage, reached by repeating them. Rows are never dropped, so a larger
             natural share stays. `0` keeps the natural share, as the paper does except on Clothing1M. The default keeps
@@ -145,6 +155,18 @@ class GLCConfig(
     label_column: str | None = field(
         default=None, metadata={"help": "Column of the labels (default: found by its usual name)."}
     )
+    source_columns: list[str] | None = field(
+        default=None, metadata={"help": "Columns with the votes of several sources, one column per source."}
+    )
+    votes_column: str | None = field(
+        default=None, metadata={"help": "Column of lists with one vote per source, instead of source_columns."}
+    )
+    source_names: list[str] | None = field(
+        default=None, metadata={"help": "Names of the sources (default: the columns, or 0, 1, …)."}
+    )
+    soft_label_column: str | None = field(
+        default=None, metadata={"help": "Column with a list of K probabilities per row, instead of labels."}
+    )
     trusted_eval_fraction: float = field(
         default=0.0,
         metadata={"help": "Share of trusted rows held out of training and matrix, for evaluation in each stage."},
@@ -168,8 +190,10 @@ class GLCConfig(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.freeze, str):
-            self.freeze = [self.freeze]
+        for name in ("freeze", "source_columns", "source_names"):
+            if isinstance(getattr(self, name), str):
+                setattr(self, name, [getattr(self, name)])
+        self._check_sources()
         if not 0.0 < self.stage1_fraction <= 1.0:
             raise ValueError(f"stage1_fraction must be in (0, 1], got {self.stage1_fraction!r}.")
         if not 0.0 <= self.trusted_eval_fraction < 1.0:
@@ -180,6 +204,30 @@ class GLCConfig(
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be greater than 0, got {value!r}.")
+
+    def _check_sources(self) -> None:
+        """Raise if the options of the sources contradict each other."""
+        kinds = [name for name in ("source_columns", "votes_column", "soft_label_column") if getattr(self, name)]
+        if len(kinds) > 1:
+            raise ValueError(f"{kinds[0]} and {kinds[1]} exclude each other: give one of them.")
+        if self.source_columns is not None and not self.source_columns:
+            raise ValueError("source_columns is empty: name at least one column of votes.")
+        if self.source_names is not None and not (self.source_columns or self.votes_column):
+            raise ValueError("source_names names the sources of source_columns or votes_column: give one of them.")
+        for name in ("source_columns", "source_names"):
+            values = getattr(self, name) or []
+            twice = [value for value in values if values.count(value) > 1]
+            if twice:
+                raise ValueError(f"{name} has {twice[0]!r} twice: each source has its own.")
+        if self.source_columns and self.source_names and len(self.source_columns) != len(self.source_names):
+            raise ValueError(
+                f"source_names has {len(self.source_names)} names, but there are {len(self.source_columns)} "
+                "source_columns: give one name per source."
+            )
+        for column in [*(self.source_columns or ()), self.votes_column, self.soft_label_column]:
+            for role in ("label_column", "trusted_column"):
+                if column is not None and column == getattr(self, role):
+                    raise ValueError(f"{column!r} is the {role} and can't be a column of votes too.")
 
     def changed_arguments(self) -> dict[str, Any]:
         """Every argument that differs from its default, in the order of the class and ready for JSON. Arguments that
