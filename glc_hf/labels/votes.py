@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,14 @@ class Votes:
         offsets = np.concatenate([[0], np.cumsum(given.sum(axis=1))]).astype(np.int64)
         names = names or tuple(str(source) for source in range(votes.shape[1]))
         return cls(names, offsets, sources.astype(np.int64), votes[items, sources].astype(np.int64))
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the votes and of the names of their sources."""
+        digest = hashlib.blake2b(repr(self.names).encode(), digest_size=16)
+        for part in (self.offsets, self.sources, self.labels):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
 
     def select(self, items: np.ndarray) -> Votes:
         """The votes on these items, in this order."""

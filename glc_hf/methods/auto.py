@@ -129,6 +129,7 @@ class Auto(GoldLossCorrection):
         self.control = self.plain = torch.empty(0, dtype=torch.bool)
 
     def prepare_model(self, model: torch.nn.Module) -> None:
+        super().prepare_model(model)
         named = bool(getattr(getattr(model, "config", None), "_name_or_path", None))
         pretrained = named if self.args.pretrained is None else self.args.pretrained
         self.pretrained = pretrained and self.numbered and self.given_matrix is None
@@ -140,7 +141,8 @@ class Auto(GoldLossCorrection):
             self.pretrained, self.why_glc = False, problem
             logger.warning_once(f"method 'auto' uses the stages of 'glc': {problem}.")
         if not self.pretrained:
-            self.state_names = ()  # as for `glc`, a checkpoint needs only the matrix beside its weights
+            # As for `glc`, a checkpoint needs only the matrix beside its weights.
+            self.state_names = tuple(name for name in self.state_names if name not in Auto.state_names)
 
     def _options_of_glc(self) -> str | None:
         """The options that were set and that only the stages of `glc` have, as a reason to use these stages."""
@@ -216,7 +218,9 @@ class Auto(GoldLossCorrection):
             self.args.seed,
         )
         pool = fit_pool(data, probe.head, probe.penalty)
-        if self.args.estimator == "paired":
+        if self.counts_votes:
+            self._estimate_sources(run)
+        elif self.args.estimator == "paired":
             self.matrix = finish_matrix(run, self.args, *self._count_pairs(run).compute())
         else:
             self.matrix = CorruptionMatrix(pool.matrix, run.label_names, run.class_counts("trusted"))
@@ -265,6 +269,7 @@ class Auto(GoldLossCorrection):
 
     def state(self) -> dict[str, torch.Tensor]:
         return {
+            **super().state(),
             "judges": self.judges,
             "corrected_part": torch.tensor(self.corrected_part),
             "numbers": self.numbers,
@@ -273,6 +278,7 @@ class Auto(GoldLossCorrection):
         }
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        super().load_state(state)
         self.judges, self.numbers = state["judges"], state["numbers"]
         self.control, self.plain = state["control"], state["plain"]
         self.corrected_part = float(state["corrected_part"])

@@ -20,6 +20,7 @@ from glc_hf.correction.refinement import fill_missing_rows
 from glc_hf.correction.reliability import matrix_warnings
 from glc_hf.correction.verdict import Verdict
 from glc_hf.labels.label_batch import LabelBatch
+from glc_hf.labels.votes import Votes
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.registry import Registry
 
@@ -276,6 +277,8 @@ class Method:
         self.verdict: Verdict | None = None
         # Whether rows have numbers; those of a stream don't. Set by the trainer before the stages are asked for.
         self.numbered = True
+        # The votes of several sources on each item, by its number; also set by the trainer.
+        self.votes: Votes | None = None
         # Why no linear model can be fitted on features of the network; `None` if one can. Set by the trainer.
         self.no_features: str | None = None
         if given_matrix is not None and not self.uses_matrix:
@@ -299,6 +302,12 @@ class Method:
     def title(self) -> str:
         """The method in the text of a model card."""
         return f"the method `{self.args.method}`"
+
+    @property
+    def counts_votes(self) -> bool:
+        """Whether the method learns from the votes of several sources. Other methods train on the label that the votes
+        make most probable."""
+        return False
 
     def check(self) -> None:
         """Raise for options that the method can't work with. Called before any training."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,9 @@ from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
 from glc_hf.correction.calibration import TemperatureAccumulator
 from glc_hf.correction.pool import refine_with_linear_model
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
+from glc_hf.correction.sources import SourceModel, fit_sources
+from glc_hf.correction.votes_loss import VoteTable, votes_cross_entropy
+from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import (
     ONE_SOURCE,
@@ -36,6 +40,8 @@ _CALIBRATION_SHARE = 0.05
 # Refinement looks at this many untrusted items per class on average, and at no fewer than this in all.
 _ITEMS_PER_CLASS = 200
 _MIN_ITEMS = 2000
+# The fields of a `SourceModel` that a resumed run needs; the names are those of the votes.
+_SOURCE_STATE = tuple(f"sources_{field.name}" for field in dataclasses.fields(SourceModel) if field.name != "names")
 _MAX_PROBABILITIES = 20_000_000  # items × classes, in float64
 
 
@@ -80,6 +86,13 @@ class GoldLossCorrection(MatrixMethod):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.first_estimate: CorruptionMatrix | None = None
+        # What the votes of several sources say, and the table of it that the loss uses.
+        self.sources: SourceModel | None = None
+        self._table: VoteTable | None = None
+
+    @property
+    def counts_votes(self) -> bool:
+        return self.votes is not None and self.given_matrix is None
 
     def check(self) -> None:
         if self.given_matrix is None and self.args.estimator == "paired" and self.args.noisy_label_column is None:
@@ -92,14 +105,22 @@ class GoldLossCorrection(MatrixMethod):
     def title(self) -> str:
         return f"{GOLD_LOSS_CORRECTION} (`glc`)" if self.args.method == "glc" else super().title
 
+    def prepare_model(self, model: torch.nn.Module) -> None:
+        if self.counts_votes:
+            self.needs_item_numbers = True  # to find the votes of an item
+            self.state_names = (*self.state_names, *_SOURCE_STATE)
+
     def first_stage(self) -> Stage | None:
-        if self.args.estimator == "paired":
+        if self.args.estimator == "paired" or self.counts_votes:
             return None
         held_out = _CALIBRATION_SHARE if self.args.calibrate else 0.0
         return Stage("untrusted", held_out=held_out, mode=self.args.stage1)
 
     def estimate(self, run: EstimationRun) -> None:
         if self.given_matrix is not None:
+            return
+        if self.counts_votes:
+            self._estimate_sources(run)
             return
         # `del` before the matrix is made: each of the sums is K×K in float64.
         if self.args.estimator == "paired":
@@ -118,7 +139,8 @@ class GoldLossCorrection(MatrixMethod):
     @property
     def _refines(self) -> bool:
         """A matrix that was given or counted is never changed."""
-        return self.args.refine_matrix and self.given_matrix is None and self.args.estimator == "gold"
+        given = self.given_matrix is not None or self.args.estimator != "gold" or self.counts_votes
+        return self.args.refine_matrix and not given
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         return refinement_steps(total) if self._refines else ()
@@ -130,6 +152,35 @@ class GoldLossCorrection(MatrixMethod):
     def restore_refined(self, matrices: dict[str, CorruptionMatrix]) -> None:
         self.first_estimate = self.matrix or matrices.get(ONE_SOURCE)
         self.matrices = matrices
+
+    # ------------------------------------------------------------------ votes of several sources
+    def _estimate_sources(self, run: EstimationRun, class_probs: np.ndarray | None = None) -> None:
+        """Count what the votes of each source say on trusted items. Predictions add the untrusted items."""
+        numbers, labels = run.item_numbers("trusted"), run.item_labels("trusted")
+        self._set_sources(fit_sources(self.votes, self.num_labels, numbers, labels, class_probs, self.args.seed))
+        self.matrices = self.sources.matrices(run.label_names)
+
+    def _set_sources(self, sources: SourceModel) -> None:
+        self.sources, self._table = sources, None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        if self.sources is None:
+            return {}
+        fields = self.sources.to_dict()
+        return {name: torch.as_tensor(fields[name.removeprefix("sources_")]) for name in _SOURCE_STATE}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        if _SOURCE_STATE[0] in state:
+            fields = {name.removeprefix("sources_"): state[name].numpy() for name in _SOURCE_STATE}
+            self._set_sources(SourceModel.from_dict({**fields, "names": self.votes.names}))
+
+    def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
+        if self.sources is None:
+            return super().item_losses(logits, batch)
+        if self._table is None or self._table.rows.device != logits.device:
+            self._table = self.sources.vote_table(logits.device)
+        likelihood = self._table.of_votes(self.votes.select(batch.items.reshape(-1).cpu().numpy()))
+        return votes_cross_entropy(logits, likelihood.view(logits.shape), batch.labels, batch.trusted)
 
     def _count_pairs(self, run: EstimationRun) -> ConfusionAccumulator:
         true = torch.from_numpy(run.item_labels("trusted"))

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import datasets
+import numpy as np
 import torch
 from transformers import Trainer, TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
@@ -23,6 +24,7 @@ from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
+from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage, save_matrices
@@ -49,6 +51,7 @@ from glc_hf.training.resume import (
 from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
 from glc_hf.training.training_data import LabeledRows, training_data
+from glc_hf.training.voted_rows import has_votes, label_by_votes, label_column_of
 
 
 logger = logging.get_logger(__name__)
@@ -131,7 +134,10 @@ class GLCTrainer(HubMixin, StageTrainer):
         self._stage_history: list[dict[str, Any]] = []
         self._run_id: str | None = None
         if train_dataset is not None:
-            self.training_data = training_data(train_dataset, args, self.num_labels, method_class, held_out)
+            votes = None
+            if has_votes(args):
+                train_dataset, votes, held_out = self._label_by_votes(train_dataset, held_out)
+            self.training_data = training_data(train_dataset, args, self.num_labels, method_class, held_out, votes)
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self.given_matrix, self.class_names)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
@@ -180,10 +186,20 @@ class GLCTrainer(HubMixin, StageTrainer):
             given = given.with_names(self.class_names)
         self.method = get_method(self.args.method)(self.args, self.num_labels, given)
         self.method.numbered = self.training_data.numbered
+        self.method.votes = self.training_data.votes
         self.method.no_features = why_no_features(self.model, self.num_labels, self.accelerator)
         self.method.prepare_model(self.model)
         self.training_data.check(self.method)
         return self.method
+
+    def _label_by_votes(self, dataset: Any, held_out: np.ndarray | None) -> tuple[Any, Votes, np.ndarray]:
+        """The training set with labels from the votes, the votes, and the rows that no stage uses."""
+        if not isinstance(dataset, datasets.Dataset):
+            raise TypeError(f"votes of several sources need a `datasets.Dataset`, not a {type(dataset).__name__}.")
+        names = label_names_of(dataset, label_column_of(dataset, self.args), self.model)
+        rows = label_by_votes(dataset, self.args, self.num_labels, names)
+        self.train_dataset = rows.dataset
+        return rows.dataset, rows.votes, np.union1d(rows.unused, [] if held_out is None else held_out).astype(np.int64)
 
     def estimation_run(self, stages: list[TrainedStage]) -> TrainedStages:
         """The trained stages and the rows, for the method's estimate."""

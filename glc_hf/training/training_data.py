@@ -26,6 +26,7 @@ from glc_hf.labels.reading import (
     read_labels,
 )
 from glc_hf.labels.storage import stored_rows
+from glc_hf.labels.votes import Votes
 from glc_hf.methods.base import Items, Method, Part, Stage
 from glc_hf.randomness import random_uint64
 from glc_hf.training.batches import FlaggedRows, MixedSampler
@@ -36,9 +37,15 @@ logger = logging.get_logger(__name__)
 
 
 def training_data(
-    dataset: Any, args: GLCConfig, num_labels: int | None, method: type[Method], held_out: np.ndarray | None = None
+    dataset: Any,
+    args: GLCConfig,
+    num_labels: int | None,
+    method: type[Method],
+    held_out: np.ndarray | None = None,
+    votes: Votes | None = None,
 ) -> TrainingData:
-    """The rows of a `train_dataset`, checked. Rows in `held_out` are not used by any stage."""
+    """The rows of a `train_dataset`, checked. Rows in `held_out` are not used by any stage. `votes` are those on all
+    labels."""
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return StreamData(dataset, args, method)
     if isinstance(dataset, dict):
@@ -51,7 +58,7 @@ def training_data(
             "`datasets.Dataset` (or a `datasets.IterableDataset`). `Dataset.from_list(rows)` and "
             "`Dataset.from_generator(…)` create one."
         )
-    return MapData(dataset, args, num_labels, method, held_out)
+    return MapData(dataset, args, num_labels, method, held_out, votes)
 
 
 class TrainingData:
@@ -60,6 +67,8 @@ class TrainingData:
     label_column: str | None
     # Whether rows and items have numbers.
     numbered: bool
+    # The votes of several sources on each item, by its number.
+    votes: Votes | None = None
 
     def check(self, method: Method) -> None:
         """Raise if the method can't work with these rows."""
@@ -109,6 +118,7 @@ class MapData(TrainingData):
         num_labels: int | None,
         method: type[Method],
         held_out: np.ndarray | None = None,
+        votes: Votes | None = None,
     ) -> None:
         self.args = args
         self.num_labels = num_labels
@@ -122,10 +132,11 @@ class MapData(TrainingData):
             held_out=held_out,
         )
         self.label_column = self.rows.label_column
+        self.votes = None if votes is None else votes.select(np.flatnonzero(self.rows.counted))
 
     def check(self, method: Method) -> None:
         column = self.args.trusted_column
-        if method.needs_trusted and self.rows.count("trusted") == 0:
+        if method.needs_trusted and self.rows.count("trusted") == 0 and not method.counts_votes:
             raise ValueError(
                 f"method {method.name!r} needs trusted rows, but column {column!r} marks none. Mark the carefully "
                 "labeled rows with `mark_trusted(dataset, indices=…)`, or use method 'no_correction'."
@@ -201,7 +212,7 @@ class MapData(TrainingData):
         return self.rows.item_labels(items, column)
 
     def fingerprint(self) -> str:
-        return self.rows.fingerprint
+        return self.rows.fingerprint if self.votes is None else f"{self.rows.fingerprint} {self.votes.fingerprint}"
 
     def describe(self) -> dict[str, Any]:
         given = np.bincount(self.item_labels("all"), minlength=self.num_labels or 0)

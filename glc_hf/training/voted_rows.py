@@ -1,0 +1,121 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""A training set with votes of several sources, and the labels that follow from them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from datasets import Features
+from transformers.utils import logging
+
+from glc_hf.correction.sources import fit_sources
+from glc_hf.labels.columns import find_label_column
+from glc_hf.labels.reading import IGNORED_LABEL, Column, read_flags
+from glc_hf.labels.storage import is_list_type, stored_column, with_columns
+from glc_hf.labels.vote_columns import fill_labels, read_votes
+from glc_hf.labels.votes import Votes
+from glc_hf.training.config import GLCConfig
+
+
+logger = logging.get_logger(__name__)
+
+
+class VotedRows(NamedTuple):
+    """
+    Attributes:
+        dataset: The training set, with a label for every row that has votes or is trusted.
+        votes: The votes on all labels, in their order (those of -100 included).
+        unused: Numbers of the rows without votes that are not trusted: nothing is known about their labels.
+    """
+
+    dataset: datasets.Dataset
+    votes: Votes
+    unused: np.ndarray
+
+
+def has_votes(args: GLCConfig) -> bool:
+    """Whether the configuration names sources of votes."""
+    return args.source_columns is not None or args.votes_column is not None
+
+
+def label_by_votes(
+    dataset: datasets.Dataset, args: GLCConfig, num_labels: int, label_names: list[str] | None
+) -> VotedRows:
+    """
+    Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. What each
+    source is worth is counted on the trusted rows; without any, it follows from the agreement of the sources.
+
+    Args:
+        dataset (`datasets.Dataset`): The training set.
+        args (`GLCConfig`): Names the columns.
+        num_labels (`int`): K.
+        label_names (`list[str]`, *optional*): Names of the classes, for votes that are names.
+    """
+    column = label_column_of(dataset, args)
+    flags = Column(np.zeros(len(dataset), dtype=bool), None)
+    if args.trusted_column in dataset.column_names:
+        flags = read_flags(dataset, args.trusted_column, method=args.method)
+    votes = read_votes(
+        dataset,
+        args.source_columns,
+        args.votes_column,
+        label_names,
+        num_labels,
+        args.source_names,
+        column,
+        args.trusted_column,
+        # Annotators with few answers may have none on these rows.
+        require_votes=args.source_columns is not None,
+    )
+    sources = args.source_columns or ()
+    filled = fill_labels(dataset, votes, column, flags, num_labels, sources, args.trusted_column)
+    values, offsets = filled.labels.values.copy(), filled.labels.offsets
+    lengths = np.diff(offsets) if offsets is not None else np.ones(len(dataset), dtype=np.int64)
+    trusted = flags.values if flags.offsets is not None else np.repeat(flags.values, lengths)
+    counted = values != IGNORED_LABEL
+    known = np.flatnonzero(trusted & counted)
+    model = fit_sources(votes, num_labels, known, values[known], seed=args.seed)
+    voted = np.diff(votes.offsets) > 0
+    given = np.flatnonzero(counted & ~trusted & voted)
+    values[given] = model.posterior(votes.select(given)).argmax(axis=1)
+    nothing = ~trusted & ~voted
+    unused = np.empty(0, dtype=np.int64)
+    if offsets is not None:
+        values[nothing] = IGNORED_LABEL
+    elif nothing.any():
+        unused = np.flatnonzero(nothing)
+        values[unused] = 0
+        logger.warning(f"{len(unused):,} rows have no vote and are not trusted: they are not used.")
+    return VotedRows(_with_labels(dataset, column, values, offsets), votes, unused)
+
+
+def label_column_of(dataset: datasets.Dataset, args: GLCConfig) -> str:
+    """The column of the labels, which may be missing if no row is trusted."""
+    sources = {*(args.source_columns or ()), args.votes_column}
+    rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])
+    if args.label_column is not None and args.label_column not in dataset.column_names:
+        return args.label_column
+    try:
+        return find_label_column(rest, args.label_column, args.trusted_column)
+    except ValueError:
+        return "labels"
+
+
+def _with_labels(
+    dataset: datasets.Dataset, name: str, values: np.ndarray, offsets: np.ndarray | None
+) -> datasets.Dataset:
+    kind: Any = pa.int64()
+    feature: Any = datasets.Value("int64")
+    if offsets is not None:
+        kind, feature = pa.list_(kind), datasets.List(feature)
+    if name in dataset.column_names:
+        stored = dataset.data.column(name).type
+        integers = pa.types.is_integer(stored.value_type if is_list_type(stored) else stored)
+        if integers:
+            kind, feature = stored, dataset.features[name]
+    column = stored_column(dataset, values, offsets, kind)
+    features = Features({**dataset.features, name: feature})
+    return with_columns(dataset, {name: column}, features, {}, "glc_hf.label_by_votes", {"column": name})
