@@ -136,13 +136,14 @@ def test_a_method_gives_the_same_alone_and_in_a_comparison(glc_hf, tmp_path: Pat
     assert abs(both - alone) < 1e-7
 
 
-def test_option_that_a_method_does_not_use_stops_a_comparison_before_the_first_training(
+def test_option_that_a_method_can_not_use_stops_a_comparison_before_the_first_training(
     glc_hf, tmp_path: Path, tiny_bert: Path
 ) -> None:
     common = ["train", "--dataset", _folder(tmp_path), "--model", tiny_bert, "--noise", "flip", *QUICK]
-    outcome = glc_hf(*common, "--output-dir", tmp_path / "both", "--stage1", "short", "--compare", "glc", "auto")
+    methods = ["--compare", "no_correction", "glc", "--estimator", "paired"]
+    outcome = glc_hf(*common, "--output-dir", tmp_path / "both", *methods)
     assert outcome.code == 2
-    assert "method 'auto' does not use stage1='short'" in outcome.complaint
+    assert "estimator='paired' counts which label the noisy source gave" in outcome.complaint
     assert "stage 1 of" not in outcome.out + outcome.err
 
 

@@ -368,7 +368,7 @@ def _short_fits(tmp_path_factory):
 
 
 def _auto_trainer(folder, callbacks=()):
-    """Stage 1 has six steps, and the last stage seven. It is judged after the fourth."""
+    """Stage 1 has four steps, and the last stage eight. It is judged after the fifth."""
     return _trainer(
         folder, callbacks, data=noisy_text_rows(trusted=0.25), method="auto", pretrained=True, max_steps=12
     )
@@ -377,7 +377,7 @@ def _auto_trainer(folder, callbacks=()):
 @pytest.fixture(scope="module")
 def uninterrupted_auto(tmp_path_factory, _short_fits):
     trainer = _auto_trainer(tmp_path_factory.mktemp("auto"))
-    assert trainer.train().global_step == 7
+    assert trainer.train().global_step == 8
     assert trainer.verdict.final
     return trainer
 
@@ -385,10 +385,10 @@ def uninterrupted_auto(tmp_path_factory, _short_fits):
 @pytest.mark.parametrize(
     ("stage", "step", "resumed_from"),
     [
-        (1, 5, "stage1/checkpoint-4"),
+        (1, 3, "stage1/checkpoint-2"),
         (2, 1, None),  # between the estimate and the first checkpoint
         (2, 3, "checkpoint-2"),  # before the last stage is judged
-        (2, 5, "checkpoint-4"),  # after it
+        (2, 7, "checkpoint-6"),  # after it
     ],
 )
 def test_resumed_auto_ends_with_the_same_weights_and_verdict(tmp_path, uninterrupted_auto, stage, step, resumed_from):
@@ -397,7 +397,7 @@ def test_resumed_auto_ends_with_the_same_weights_and_verdict(tmp_path, uninterru
     if resumed_from is not None:
         assert (tmp_path / resumed_from).is_dir()
     if stage == 2 and resumed_from is not None:
-        assert load_verdict(tmp_path / resumed_from).final == (step > 4)
+        assert load_verdict(tmp_path / resumed_from).final == (step > 5)
     callback = Steps()
     trainer = _auto_trainer(tmp_path, [callback])
     for parameter in trainer.model.parameters():
