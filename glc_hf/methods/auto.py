@@ -137,6 +137,8 @@ class Auto(GoldLossCorrection):
         problem = self.no_features or self._options_of_glc()
         if self.num_labels > _MAX_CLASSES:
             problem = f"with {self.num_labels:,} classes, fitting linear models on its features takes too long"
+        if not self.has_trusted:
+            problem = "no row is trusted"
         if self.pretrained and problem is not None:
             self.pretrained, self.why_glc = False, problem
             logger.warning_once(f"method 'auto' uses the stages of 'glc': {problem}.")

@@ -277,8 +277,10 @@ class Method:
         self.verdict: Verdict | None = None
         # Whether rows have numbers; those of a stream don't. Set by the trainer before the stages are asked for.
         self.numbered = True
-        # The votes of several sources on each item, by its number; also set by the trainer.
+        # The votes of several sources on each item, by its number, and whether any row is trusted; also set by the
+        # trainer.
         self.votes: Votes | None = None
+        self.has_trusted = True
         # Why no linear model can be fitted on features of the network; `None` if one can. Set by the trainer.
         self.no_features: str | None = None
         if given_matrix is not None and not self.uses_matrix:

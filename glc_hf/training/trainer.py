@@ -187,6 +187,7 @@ class GLCTrainer(HubMixin, StageTrainer):
         self.method = get_method(self.args.method)(self.args, self.num_labels, given)
         self.method.numbered = self.training_data.numbered
         self.method.votes = self.training_data.votes
+        self.method.has_trusted = self.training_data.votes is None or len(self.training_data.numbers_of("trusted")) > 0
         self.method.no_features = why_no_features(self.model, self.num_labels, self.accelerator)
         self.method.prepare_model(self.model)
         self.training_data.check(self.method)
@@ -355,6 +356,11 @@ class GLCTrainer(HubMixin, StageTrainer):
             These are lists if labels are lists; a token labeled -100 keeps this label.
         """
         matrix, args = self.corruption_matrix, self.args
+        if matrix is None and self.corruption_matrices:
+            raise ValueError(
+                "an audit needs one label per row, but the model was trained on the votes of several sources: train "
+                "on one of them, or on their majority vote, to audit it."
+            )
         if matrix is None:
             raise ValueError(
                 f"an audit needs the corruption matrix, but method {args.method!r} has none (or is not trained yet): "

@@ -128,7 +128,7 @@ class MapData(TrainingData):
             args.trusted_column,
             num_labels,
             method.name,
-            needs_flags=method.needs_trusted,
+            needs_flags=method.needs_trusted and votes is None,
             held_out=held_out,
         )
         self.label_column = self.rows.label_column

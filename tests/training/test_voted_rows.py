@@ -135,10 +135,12 @@ def test_rows_without_a_vote_and_a_label_are_not_used(tmp_path, caplog):
     trainer.train()
 
 
-def test_sources_alone_are_enough_without_trusted_rows(tmp_path):
+@pytest.mark.parametrize("settings", [{"method": "glc"}, {"method": "auto", "pretrained": True}])
+def test_sources_alone_are_enough_without_trusted_rows(tmp_path, settings):
     data, true = voted_rows()
     data = data.remove_columns(["label", "trusted"])
-    trainer = make_trainer(tmp_path, data, source_columns=["good", "fair"], trusted_share=0)
+    trainer = make_trainer(tmp_path, data, source_columns=["good", "fair"], **settings)
+    assert trainer.method.first_stages() == []
     assert (np.array(trainer.train_dataset["labels"]) == true).mean() > 0.75
     trainer.train()
     assert list(trainer.corruption_matrices) == ["good", "fair"]
