@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def columns_of_votes(config: GLCConfig) -> list[str]:
-    """Return the columns that hold votes or probabilities of the classes."""
-    votes = [*(config.source_columns or ()), config.votes_column, config.soft_label_column]
+    """Return the columns that hold votes."""
+    votes = [*(config.source_columns or ()), config.votes_column]
     return [name for name in votes if name is not None]
 
 

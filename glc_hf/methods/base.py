@@ -337,11 +337,8 @@ class Method:
 
     def warnings(self) -> list[str]:
         """Reasons not to rely on the run, from what was estimated so far. They are stored with the model."""
-        return [
-            warning if source == ONE_SOURCE else f"source {source}: {warning}"
-            for source, matrix in self.matrices.items()
-            for warning in matrix_warnings(matrix)
-        ]
+        # The matrix of one of several sources says little on its own: a rule for one class has the same row for all.
+        return [] if self.matrix is None else matrix_warnings(self.matrix)
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         """The steps of the last stage, of `total`, after which [`~Method.refine`] is called."""

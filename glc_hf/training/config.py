@@ -70,8 +70,6 @@ class GLCConfig(
             Column of lists with one place per source, instead of `source_columns`; see [`gather_votes`].
         source_names (`list[str]`, *optional*):
             Names of the sources. By default `source_columns`, or `"0"`, `"1"`, … for `votes_column`.
-        soft_label_column (`str`, *optional*):
-            Column of the training set with K probabilities per row, used instead of the label on untrusted rows.
         trusted_share (`float`, *optional*, defaults to 0.15):
             Share of trusted rows in the last stage, reached by repeating them. Rows are never dropped, so a larger
             natural share stays. `0` keeps the natural share, as the paper does except on Clothing1M. The default keeps
@@ -164,9 +162,6 @@ class GLCConfig(
     source_names: list[str] | None = field(
         default=None, metadata={"help": "Names of the sources (default: the columns, or 0, 1, …)."}
     )
-    soft_label_column: str | None = field(
-        default=None, metadata={"help": "Column with a list of K probabilities per row, instead of labels."}
-    )
     trusted_eval_fraction: float = field(
         default=0.0,
         metadata={"help": "Share of trusted rows held out of training and matrix, for evaluation in each stage."},
@@ -207,7 +202,7 @@ class GLCConfig(
 
     def _check_sources(self) -> None:
         """Raise if the options of the sources contradict each other."""
-        kinds = [name for name in ("source_columns", "votes_column", "soft_label_column") if getattr(self, name)]
+        kinds = [name for name in ("source_columns", "votes_column") if getattr(self, name)]
         if len(kinds) > 1:
             raise ValueError(f"{kinds[0]} and {kinds[1]} exclude each other: give one of them.")
         if self.source_columns is not None and not self.source_columns:
@@ -224,7 +219,7 @@ class GLCConfig(
                 f"source_names has {len(self.source_names)} names, but there are {len(self.source_columns)} "
                 "source_columns: give one name per source."
             )
-        for column in [*(self.source_columns or ()), self.votes_column, self.soft_label_column]:
+        for column in [*(self.source_columns or ()), self.votes_column]:
             for role in ("label_column", "trusted_column"):
                 if column is not None and column == getattr(self, role):
                     raise ValueError(f"{column!r} is the {role} and can't be a column of votes too.")

@@ -166,7 +166,8 @@ class FirstStages:
         # Rows may be read with random crops, which must not depend on whether a stage was trained just before.
         set_seed(parent.args.seed)
         self.method.estimate(parent.estimation_run(self.stages))
-        for matrix in self.method.matrices.values():
+        matrix = self.method.matrix
+        if matrix is not None:
             # Classes without trusted rows have had their warning in the estimate.
             for warning in filter(None, (singular_warning(matrix), few_rows_warning(matrix))):
                 logger.warning(warning)

@@ -51,7 +51,7 @@ from glc_hf.training.resume import (
 from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
 from glc_hf.training.training_data import LabeledRows, training_data
-from glc_hf.training.voted_rows import has_votes, label_by_votes, label_column_of
+from glc_hf.voted_rows import has_votes, label_by_votes, label_column_of
 
 
 logger = logging.get_logger(__name__)

@@ -131,7 +131,6 @@ def test_votes_on_words_go_to_the_first_tokens(tmp_path: Path, tiny_bert: Path) 
     ("words", "parts"),
     [
         (["--source-columns", "rule_a", "--votes-column", "v"], ["source_columns and votes_column exclude"]),
-        (["--source-columns", "rule_a", "--soft-label-column", "v"], ["soft_label_column exclude each other"]),
         (["--source-columns", "rule_a", "rule_a"], ["source_columns has 'rule_a' twice"]),
         (["--source-columns", "rule_a", "trusted"], ["'trusted' is the trusted_column"]),
         (["--source-columns", "label", "--label-column", "label"], ["'label' is the label_column"]),

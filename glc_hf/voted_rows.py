@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -17,7 +17,10 @@ from glc_hf.labels.reading import IGNORED_LABEL, Column, read_flags
 from glc_hf.labels.storage import is_list_type, stored_column, with_columns
 from glc_hf.labels.vote_columns import fill_labels, read_votes
 from glc_hf.labels.votes import Votes
-from glc_hf.training.config import GLCConfig
+
+
+if TYPE_CHECKING:
+    from glc_hf.training.config import GLCConfig
 
 
 logger = logging.get_logger(__name__)
