@@ -147,6 +147,15 @@ def test_option_that_a_method_can_not_use_stops_a_comparison_before_the_first_tr
     assert "stage 1 of" not in outcome.out + outcome.err
 
 
+def test_auto_is_compared_with_options_that_only_glc_has(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    common = ["train", "--dataset", _folder(tmp_path), "--model", tiny_bert, "--noise", "flip", *QUICK]
+    outcome = glc_hf(*common, "--output-dir", tmp_path / "both", "--stage1", "short", "--compare", "glc", "auto")
+    assert outcome.code == 0, outcome.err
+    rows = json.loads((tmp_path / "both" / "comparison.json").read_text())["methods"]
+    assert {row["before_correction"] for row in rows} == {"short training on the noisy labels"}
+    assert {row["method"]: row["shared_stages"] for row in rows} == {"glc": 0, "auto": 1}
+
+
 def test_an_interrupted_comparison_resumes(
     glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
