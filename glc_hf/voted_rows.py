@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -17,10 +17,6 @@ from glc_hf.labels.reading import IGNORED_LABEL, Column, read_flags
 from glc_hf.labels.storage import is_list_type, stored_column, with_columns
 from glc_hf.labels.vote_columns import fill_labels, read_votes
 from glc_hf.labels.votes import Votes
-
-
-if TYPE_CHECKING:
-    from glc_hf.training.config import GLCConfig
 
 
 logger = logging.get_logger(__name__)
@@ -39,14 +35,12 @@ class VotedRows(NamedTuple):
     unused: np.ndarray
 
 
-def has_votes(args: GLCConfig) -> bool:
+def has_votes(args: Any) -> bool:
     """Whether the configuration names sources of votes."""
     return args.source_columns is not None or args.votes_column is not None
 
 
-def label_by_votes(
-    dataset: datasets.Dataset, args: GLCConfig, num_labels: int, label_names: list[str] | None
-) -> VotedRows:
+def label_by_votes(dataset: datasets.Dataset, args: Any, num_labels: int, label_names: list[str] | None) -> VotedRows:
     """
     Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. What each
     source is worth is counted on the trusted rows; without any, it follows from the agreement of the sources.
@@ -95,7 +89,7 @@ def label_by_votes(
     return VotedRows(_with_labels(dataset, column, values, offsets), votes, unused)
 
 
-def label_column_of(dataset: datasets.Dataset, args: GLCConfig) -> str:
+def label_column_of(dataset: datasets.Dataset, args: Any) -> str:
     """The column of the labels, which may be missing if no row is trusted."""
     sources = {*(args.source_columns or ()), args.votes_column}
     rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -18,20 +16,20 @@ from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.correction.loss import corrected_cross_entropy
 from glc_hf.correction.refinement import fill_missing_rows
 from glc_hf.correction.reliability import matrix_warnings
+from glc_hf.correction.sources import SourceModel
 from glc_hf.correction.verdict import Verdict
+from glc_hf.correction.votes_loss import VoteTable, votes_cross_entropy
 from glc_hf.labels.label_batch import LabelBatch
+from glc_hf.labels.labeled_rows import Items
 from glc_hf.labels.votes import Votes
-from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
+from glc_hf.matrix import CorruptionMatrix
 from glc_hf.registry import Registry
 
 
-# Which labels: all of them, or those of one kind.
-Items = Literal["all", "trusted", "untrusted"]
 # Which rows of a stage: all rows of the dataset, those the stage was trained on, or those it held out.
 Part = Literal["all", "trained", "held_out"]
 # The name of the matrix of a method with a single source of labels.
 ONE_SOURCE = "label"
-_SOURCES_FOLDER = "sources"
 
 _METHODS: Registry[Method] = Registry("method", "glc_hf.methods")
 register = _METHODS.register
@@ -384,6 +382,12 @@ class MatrixMethod(Method):
     # Whether trusted labels are known to be right, or corrected like all others.
     identity_on_trusted: ClassVar[bool] = True
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # What the votes of several sources say, and the table of it that the loss uses.
+        self.sources: SourceModel | None = None
+        self._table: VoteTable | None = None
+
     def first_stage(self) -> Stage | None:
         """The stage whose model the matrix is estimated from, if there is one."""
         return None
@@ -396,7 +400,16 @@ class MatrixMethod(Method):
         continues = self.args.stage2_start == "continue" and self.first_stages()
         return Stage("all", start="previous" if continues else "initial")
 
+    def set_sources(self, sources: SourceModel) -> None:
+        """Train with the votes of several sources instead of labels."""
+        self.sources, self._table = sources, None
+
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
+        if self.sources is not None:
+            if self._table is None or self._table.rows.device != logits.device:
+                self._table = self.sources.vote_table(logits.device)
+            likelihood = self._table.of_votes(self.votes.select(batch.items.reshape(-1).cpu().numpy()))
+            return votes_cross_entropy(logits, likelihood.view(logits.shape), batch.labels, batch.trusted)
         trusted = batch.trusted if self.identity_on_trusted else None
         return corrected_cross_entropy(logits, batch.labels, self.matrix, trusted, reduction="none")
 
@@ -420,33 +433,6 @@ def finish_matrix(run: EstimationRun, args: Any, probs: torch.Tensor, counts: to
         noisy = run.class_counts("untrusted")
         probs = match_base_rates(probs, counts / counts.sum(), noisy / noisy.sum(), args.base_rate_weight)
     return CorruptionMatrix(probs, run.label_names, counts)
-
-
-def save_matrices(matrices: dict[str, CorruptionMatrix], folder: str | Path) -> None:
-    """Write the matrix of a single source as `corruption_matrix.json`, and those of further sources into `sources/`,
-    one numbered folder per source, with their names in `sources/names.json`."""
-    others = {source: matrix for source, matrix in matrices.items() if source != ONE_SOURCE}
-    if ONE_SOURCE in matrices:
-        matrices[ONE_SOURCE].save_pretrained(folder)
-    for number, matrix in enumerate(others.values()):
-        matrix.save_pretrained(Path(folder) / _SOURCES_FOLDER / str(number))
-    names = Path(folder) / _SOURCES_FOLDER / "names.json"
-    if others:
-        names.write_text(json.dumps(list(others), ensure_ascii=False), encoding="utf-8")
-    else:
-        names.unlink(missing_ok=True)  # of an earlier run in the same folder
-
-
-def load_matrices(folder: str | Path) -> dict[str, CorruptionMatrix]:
-    """Read what [`save_matrices`] wrote; empty if there is nothing."""
-    sources = Path(folder) / _SOURCES_FOLDER
-    matrices = {}
-    if (Path(folder) / MATRIX_FILE).is_file():
-        matrices[ONE_SOURCE] = CorruptionMatrix.from_pretrained(folder)
-    if (sources / "names.json").is_file():
-        for number, source in enumerate(json.loads((sources / "names.json").read_text(encoding="utf-8"))):
-            matrices[source] = CorruptionMatrix.from_pretrained(sources / str(number))
-    return matrices
 
 
 def logits_of(outputs: Any) -> torch.Tensor:

@@ -16,8 +16,6 @@ from glc_hf.correction.calibration import TemperatureAccumulator
 from glc_hf.correction.pool import refine_with_linear_model
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
 from glc_hf.correction.sources import SourceModel, fit_sources
-from glc_hf.correction.votes_loss import VoteTable, votes_cross_entropy
-from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import (
     ONE_SOURCE,
@@ -86,9 +84,6 @@ class GoldLossCorrection(MatrixMethod):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.first_estimate: CorruptionMatrix | None = None
-        # What the votes of several sources say, and the table of it that the loss uses.
-        self.sources: SourceModel | None = None
-        self._table: VoteTable | None = None
 
     @property
     def counts_votes(self) -> bool:
@@ -157,11 +152,8 @@ class GoldLossCorrection(MatrixMethod):
     def _estimate_sources(self, run: EstimationRun, class_probs: np.ndarray | None = None) -> None:
         """Count what the votes of each source say on trusted items. Predictions add the untrusted items."""
         numbers, labels = run.item_numbers("trusted"), run.item_labels("trusted")
-        self._set_sources(fit_sources(self.votes, self.num_labels, numbers, labels, class_probs, self.args.seed))
+        self.set_sources(fit_sources(self.votes, self.num_labels, numbers, labels, class_probs, self.args.seed))
         self.matrices = self.sources.matrices(run.label_names)
-
-    def _set_sources(self, sources: SourceModel) -> None:
-        self.sources, self._table = sources, None
 
     def state(self) -> dict[str, torch.Tensor]:
         if self.sources is None:
@@ -172,15 +164,7 @@ class GoldLossCorrection(MatrixMethod):
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         if _SOURCE_STATE[0] in state:
             fields = {name.removeprefix("sources_"): state[name].numpy() for name in _SOURCE_STATE}
-            self._set_sources(SourceModel.from_dict({**fields, "names": self.votes.names}))
-
-    def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
-        if self.sources is None:
-            return super().item_losses(logits, batch)
-        if self._table is None or self._table.rows.device != logits.device:
-            self._table = self.sources.vote_table(logits.device)
-        likelihood = self._table.of_votes(self.votes.select(batch.items.reshape(-1).cpu().numpy()))
-        return votes_cross_entropy(logits, likelihood.view(logits.shape), batch.labels, batch.trusted)
+            self.set_sources(SourceModel.from_dict({**fields, "names": self.votes.names}))
 
     def _count_pairs(self, run: EstimationRun) -> ConfusionAccumulator:
         true = torch.from_numpy(run.item_labels("trusted"))

@@ -35,7 +35,8 @@ from transformers.utils import logging
 
 from glc_hf.correction.verdict import load_verdict, save_verdict
 from glc_hf.matrix import MATRIX_TENSOR_FILE, CorruptionMatrix
-from glc_hf.methods.base import Method, load_matrices, save_matrices
+from glc_hf.methods.base import Method
+from glc_hf.methods.matrix_files import load_matrices, save_matrices
 
 
 logger = logging.get_logger(__name__)

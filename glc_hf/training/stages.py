@@ -17,7 +17,8 @@ from transformers.utils import logging
 
 from glc_hf.correction.reliability import few_rows_warning, singular_warning
 from glc_hf.correction.verdict import load_verdict
-from glc_hf.methods.base import Stage, load_matrices
+from glc_hf.methods.base import Stage
+from glc_hf.methods.matrix_files import load_matrices
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import TrainedStage
 from glc_hf.training.probe import ProbeStage

@@ -24,10 +24,12 @@ from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
+from glc_hf.labels.labeled_rows import LabeledRows
 from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
-from glc_hf.methods.base import ONE_SOURCE, Method, Stage, save_matrices
+from glc_hf.methods.base import ONE_SOURCE, Method, Stage
+from glc_hf.methods.matrix_files import save_matrices
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,
@@ -50,7 +52,7 @@ from glc_hf.training.resume import (
 )
 from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
-from glc_hf.training.training_data import LabeledRows, training_data
+from glc_hf.training.training_data import training_data
 from glc_hf.voted_rows import has_votes, label_by_votes, label_column_of
 
 

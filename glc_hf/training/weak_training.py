@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
+from glc_hf.labels.labeled_rows import LabeledRows
 from glc_hf.labels.reading import IGNORED_LABEL, read_integers
 from glc_hf.noise.corrupt import weak_labels
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import infer, sum_over_processes
 from glc_hf.training.trainer import GLCTrainer
-from glc_hf.training.training_data import LabeledRows
 
 
 logger = logging.get_logger(__name__)

@@ -14,8 +14,8 @@ from transformers import TrainerCallback
 from glc_hf import CorruptionMatrix, GLCTrainer
 from glc_hf.correction import linear, pool
 from glc_hf.correction.verdict import load_verdict
-from glc_hf.methods.base import load_matrices, save_matrices
 from glc_hf.methods.glc import GoldLossCorrection
+from glc_hf.methods.matrix_files import load_matrices, save_matrices
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.resume import ResumableTrainer
 from tests.training.tiny import bert, config, noisy_text_rows, same_weights, weights

@@ -18,10 +18,10 @@ from glc_hf.experiments.replicas.stacked_training import (
     predict,
     train_stage,
 )
+from glc_hf.labels.labeled_rows import LabeledRows
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Inferred, Items, Method, Part, Stage
-from glc_hf.training.training_data import LabeledRows
 
 
 if TYPE_CHECKING:
