@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -17,7 +16,6 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.correction import linear, pool
 from glc_hf.correction.pool import MEMBERS
 from glc_hf.correction.verdict import Way, load_verdict
 from glc_hf.methods import auto
@@ -28,6 +26,7 @@ from tests.training.tiny import (
     bert,
     config,
     noisy_text_rows,
+    quick_pool,
     same_weights,
     text_rows,
     token_bert,
@@ -48,12 +47,7 @@ KINDS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _fast_pool(tmp_path_factory) -> Iterator[None]:
-    """A separate cache of features, and fewer and shorter fits of the linear models."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
-        patch.setattr(pool, "_PENALTIES", (1e-3,))
-        patch.setattr(pool, "FOLDS", 2)
-        patch.setattr(linear, "_MAX_ITERATIONS", 15)
+    with quick_pool(tmp_path_factory.mktemp("cache")):
         yield
 
 

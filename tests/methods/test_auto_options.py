@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -17,12 +16,11 @@ from accelerate.utils import DistributedType
 from datasets import Dataset
 
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, mark_trusted
-from glc_hf.correction import linear, pool
 from glc_hf.methods import auto
 from glc_hf.methods.base import SharedOptions, Stage
 from glc_hf.methods.glc import GLCOptions
 from glc_hf.training import probe
-from tests.training.tiny import bert, config, noisy_text_rows, pixels, same_weights, text_rows, weights
+from tests.training.tiny import bert, config, noisy_text_rows, pixels, quick_pool, same_weights, text_rows, weights
 
 
 # Values that are not the default, for each option of `glc`.
@@ -51,12 +49,7 @@ OF_OTHER_METHODS = {"trusted_min_updates"}
 
 @pytest.fixture(scope="module", autouse=True)
 def _fast_pool(tmp_path_factory) -> Iterator[None]:
-    """A separate cache of features, and fewer and shorter fits of the linear models."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
-        patch.setattr(pool, "_PENALTIES", (1e-3,))
-        patch.setattr(pool, "FOLDS", 2)
-        patch.setattr(linear, "_MAX_ITERATIONS", 15)
+    with quick_pool(tmp_path_factory.mktemp("cache")):
         yield
 
 

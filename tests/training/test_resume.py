@@ -7,18 +7,16 @@ import logging
 import shutil
 from pathlib import Path
 
-import datasets
 import pytest
 from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
-from glc_hf.correction import linear, pool
 from glc_hf.correction.verdict import load_verdict
 from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.methods.matrix_files import load_matrices, save_matrices
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.resume import ResumableTrainer
-from tests.training.tiny import bert, config, noisy_text_rows, same_weights, weights
+from tests.training.tiny import bert, config, noisy_text_rows, quick_pool, same_weights, weights
 
 
 class Crash(Exception):
@@ -358,12 +356,7 @@ def test_matrices_of_all_sources_survive_refinement_resume_and_saving(tmp_path):
 # ---------------------------------------------------------------------- the decision and the judges of auto
 @pytest.fixture(scope="module")
 def _short_fits(tmp_path_factory):
-    """A separate cache of features, and fewer and shorter fits of the linear models."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
-        patch.setattr(pool, "_PENALTIES", (1e-3,))
-        patch.setattr(pool, "FOLDS", 2)
-        patch.setattr(linear, "_MAX_ITERATIONS", 10)
+    with quick_pool(tmp_path_factory.mktemp("cache"), iterations=10):
         yield
 
 

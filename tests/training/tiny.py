@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, Sequence, Value
 from tokenizers import Tokenizer, models
@@ -19,6 +24,7 @@ from transformers import (
 )
 
 from glc_hf import CorruptionMatrix, GLCConfig, corrupt_labels, mark_trusted
+from glc_hf.correction import linear, pool
 
 
 VOCABULARY = 40
@@ -127,3 +133,14 @@ def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def same_weights(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@contextmanager
+def quick_pool(folder: Path, iterations: int = 15) -> Iterator[None]:
+    """Cache features in a separate folder, and fit the linear models of `auto` less often and less exactly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
+        patch.setattr(pool, "_PENALTIES", (1e-3,))
+        patch.setattr(pool, "FOLDS", 2)
+        patch.setattr(linear, "_MAX_ITERATIONS", iterations)
+        yield
