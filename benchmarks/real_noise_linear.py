@@ -146,8 +146,7 @@ class LinearCell:
         """The accuracy of the pool and its difference from the head of all labels, on trusted rows that neither was
         fitted to."""
         pool = self.pool
-        correct = (pool.held_out.argmax(dim=-1) == pool.labels[:, None]).t().numpy()
-        correct = dict(zip([*MEMBERS, POOL], correct, strict=True))
+        correct = {name: right.numpy() for name, right in pool.held_out_correct.items()}
         low, high = difference_interval(correct[POOL], correct["plain"])
         helps = True if low > 0 else False if high < 0 else None
         return Verdict(

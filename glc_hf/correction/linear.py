@@ -115,6 +115,7 @@ class FeatureTable:
         *,
         penalty: float,
         matrix: Tensor | None = None,
+        log_likelihood: Tensor | None = None,
         trusted: Tensor | None = None,
         trusted_weight: float = 1.0,
         start: LinearHead | None = None,
@@ -129,15 +130,19 @@ class FeatureTable:
             penalty (`float`): Weight decay.
             matrix (`Tensor` of shape `(K, K)`, *optional*): With it the head learns true labels: the loss is
                 -log Σ_i softmax_i · matrix[i, label]. Without it, plain cross-entropy.
+            log_likelihood (`Tensor` of shape `(n, K)`, *optional*): Of the votes on each row, given each true label,
+                in place of `matrix`: the loss is -log Σ_i softmax_i · exp(log_likelihood_i).
             trusted (`Tensor` of shape `(n,)`, *optional*): Rows whose labels are correct; they get no correction.
             trusted_weight (`float`, *optional*, defaults to 1.0): Weight of each trusted row.
             start ([`LinearHead`], *optional*): Initial weights.
             center ([`LinearHead`], *optional*): The penalty is `penalty` · ‖weight − center.weight‖².
         """
         labels = labels.to(self.device)
-        log_matrix, weights = None, torch.ones(len(rows), device=self.device)
+        weights = torch.ones(len(rows), device=self.device)
         if matrix is not None:
-            log_matrix = matrix.to(self.device, torch.float32).clamp(min=1e-12).log().t()
+            log_likelihood = matrix.to(self.device, torch.float32).clamp(min=1e-12).log().t()[labels]
+        elif log_likelihood is not None:
+            log_likelihood = log_likelihood.to(self.device, torch.float32)
         if trusted is not None:
             trusted = trusted.to(self.device)
             weights[trusted] = trusted_weight
@@ -161,9 +166,9 @@ class FeatureTable:
         def item_losses(chunk: Tensor, part: Tensor) -> Tensor:
             logits = self._head(parameters).logits(chunk)
             plain = F.cross_entropy(logits, labels[part], reduction="none")
-            if log_matrix is None:
+            if log_likelihood is None:
                 return plain
-            corrected = -(logits.log_softmax(dim=-1) + log_matrix[labels[part]]).logsumexp(dim=-1)
+            corrected = -(logits.log_softmax(dim=-1) + log_likelihood[part]).logsumexp(dim=-1)
             return corrected if trusted is None else torch.where(trusted[part], plain, corrected)
 
         def closure() -> Tensor:

@@ -6,111 +6,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from glc_hf.correction.linear import FeatureTable, LinearHead
+from glc_hf.correction.pool_data import FOLDS, MEMBERS, PoolData
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, symmetric_noise
-from glc_hf.randomness import random_uint64
+from glc_hf.correction.sources import SourceModel
+from glc_hf.correction.sources.voted_items import VotedItems
 
 
-# The members of the pool, and their weights before any trusted label is seen. `glc` uses both kinds of labels.
-MEMBERS = {"plain": 0.1, "trusted": 0.05, "glc": 0.35, "tuned": 0.2, "glc_tuned": 0.25, "stack": 0.05}
 POOL = "pool"
-FOLDS = 5
-# Share of the loss on trusted items in `glc`.
-_SHARE = 0.15
+# Share of the loss on trusted items in `glc`, with one source of labels and with several.
+_SHARE, _VOTES_SHARE = 0.15, 0.3
 # Strength of the prior of the weights, in trusted items.
 _PRIOR = 10.0
-_MAX_TRUSTED, _MAX_UNTRUSTED = 2000, 20_000
-_MAX_PRODUCTS = 4 * 10**9  # items × features × classes of one fit
 _STACK_SCALE = 3.0
+# Members that are fitted to trusted items only, close to another member.
+_TUNED = {"tuned": "plain", "glc_tuned": "glc", "majority_tuned": "majority"}
 _LOWEST_LOG_PROB = -8.0
-
-
-@dataclass
-class PoolData:
-    """
-    The items that the members are fitted on: features, labels and flags of this process, and the folds.
-
-    Attributes:
-        table: The features.
-        trusted, untrusted: Table rows of the items of each kind that are used.
-        labels: `(N,)`, the given label of each table row.
-        fold: `(len(trusted),)`, the fold of each trusted item.
-        position: `(len(trusted),)`, its position in `trusted_numbers`.
-        trusted_numbers: Numbers of the trusted items of all processes, ascending.
-        num_untrusted: Untrusted items of all processes.
-        num_labels: K.
-    """
-
-    table: FeatureTable
-    trusted: Tensor
-    untrusted: Tensor
-    labels: Tensor
-    fold: Tensor
-    position: Tensor
-    trusted_numbers: Tensor
-    num_untrusted: int
-    num_labels: int
-
-    @property
-    def num_trusted(self) -> int:
-        """Number of trusted items of all processes."""
-        return len(self.trusted_numbers)
-
-    @classmethod
-    def of(
-        cls,
-        table: FeatureTable,
-        labels: np.ndarray,
-        trusted: np.ndarray,
-        untrusted: np.ndarray,
-        num_labels: int,
-        seed: int,
-    ) -> PoolData:
-        """
-        Choose the items, the same ones for any number of processes.
-
-        Args:
-            table ([`FeatureTable`]): The features of this process's items.
-            labels (`np.ndarray`): The given labels of all items of the dataset.
-            trusted, untrusted (`np.ndarray`): Numbers of the items of each kind, of all processes.
-            num_labels (`int`): K.
-            seed (`int`): Chooses the items if there are too many, and the folds.
-        """
-        most = max(2 * num_labels, _MAX_PRODUCTS // (table.features.shape[1] * num_labels))
-        trusted = _some("pool trusted", seed, trusted, min(most, _MAX_TRUSTED))
-        untrusted = _some("pool untrusted", seed, untrusted, min(most, _MAX_UNTRUSTED))
-        # Folds with equal shares of each class: by class, then at random.
-        order = np.lexsort((random_uint64("fold", seed, trusted), labels[trusted]))
-        fold = np.empty(len(trusted), dtype=np.int64)
-        fold[order] = np.arange(len(trusted)) % min(FOLDS, max(len(trusted), 1))
-        rows = table.rows_of(torch.from_numpy(trusted))
-        position = torch.from_numpy(np.searchsorted(trusted, table.numbers[rows].numpy()))
-        return cls(
-            table,
-            rows,
-            table.rows_of(torch.from_numpy(untrusted)),
-            torch.from_numpy(np.asarray(labels))[table.numbers],
-            torch.from_numpy(fold)[position],
-            position,
-            torch.from_numpy(trusted),
-            len(untrusted),
-            num_labels,
-        )
-
-    def weight_for(self, share: float, trusted: int) -> float:
-        """Weight of each of these trusted items that gives them a share of the loss; at least 1."""
-        return max(1.0, share / (1 - share) * self.num_untrusted / max(trusted, 1))
-
-
-def _some(purpose: str, seed: int, numbers: np.ndarray, most: int) -> np.ndarray:
-    if len(numbers) <= most:
-        return np.sort(numbers)
-    return np.sort(numbers[np.argsort(random_uint64(purpose, seed, numbers), kind="stable")[:most]])
 
 
 # ---------------------------------------------------------------------- the matrix
@@ -197,6 +112,10 @@ class Members:
     - `stack`: trusted items only, on the features and the log-probabilities of the model of the noisy labels. It
       learns errors of the noisy labels that depend on the example.
 
+    With the votes of several sources, `glc` is fitted with the likelihood of the votes, and two more members are:
+
+    - `majority`, `majority_tuned`: as `plain` and `tuned`, with the majority vote as label.
+
     Args:
         data ([`PoolData`]): The items.
         noisy ([`LinearHead`]): The model of the noisy labels, fitted on untrusted items.
@@ -206,7 +125,8 @@ class Members:
         held_out (`int`, *optional*): Fold of the trusted items that are left out.
 
     Attributes:
-        matrix: The refined matrix.
+        matrix: The refined matrix; `None` with several sources.
+        sources: What the votes of each source say; `None` with one source.
     """
 
     def __init__(
@@ -219,55 +139,85 @@ class Members:
         held_out: int | None = None,
     ) -> None:
         table, labels, classes = data.table, data.labels, data.num_labels
-        self.data, self.noisy = data, noisy
+        self.data, self.noisy, self.penalty = data, noisy, penalty
+        self.matrix: Tensor | None = None
+        self.sources: SourceModel | None = None
         mine = data.trusted if held_out is None else data.trusted[data.fold != held_out]
         rows = torch.cat([mine, data.untrusted])
-        flags = torch.arange(len(rows)) < len(mine)
-        sums = torch.zeros(classes, classes + 1, dtype=torch.float64)
-        probs = F.pad(table.logits(noisy, mine).double().softmax(dim=-1), (0, 1), value=1.0)
-        sums = table.reduce(sums.index_add_(0, labels[mine], probs))
-        counts = sums[:, -1]
-        number = int(counts.sum())
-        self.matrix, glc = refine_with_linear_model(
-            table,
-            rows,
-            labels,
-            flags,
-            data.untrusted,
-            smoothed_estimate(sums[:, :-1], counts),
-            counts,
-            penalty=penalty,
-            trusted_weight=data.weight_for(_SHARE, number),
-            # The first round makes nearly all of the difference.
-            rounds=2 if held_out is None else 1,
-        )
+        plain = table.fit(rows, labels[rows], classes, penalty=penalty, start=noisy)
         self.heads = {
-            "plain": table.fit(rows, labels[rows], classes, penalty=penalty, start=noisy),
+            "plain": plain,
             "trusted": table.fit(mine, labels[mine], classes, penalty=trusted_penalty),
-            "glc": glc,
+            "glc": self._fit_corrected(mine, rows, held_out),
         }
-        for name, center in (("tuned", "plain"), ("glc_tuned", "glc")):
-            self.heads[name] = table.fit(
-                mine,
-                labels[mine],
-                classes,
-                penalty=tuning_penalty,
-                start=self.heads[center],
-                center=self.heads[center],
-            )
+        if data.voted is not None:
+            most_votes = data.voted.majority(table.numbers)
+            most_votes[mine] = labels[mine]
+            self.heads["majority"] = table.fit(rows, most_votes[rows], classes, penalty=penalty, start=plain)
+        for name, center in _TUNED.items():
+            if center in self.heads:
+                near = self.heads[center]
+                self.heads[name] = table.fit(
+                    mine, labels[mine], classes, penalty=tuning_penalty, start=near, center=near
+                )
         stacked = FeatureTable(self._stacked(mine), table.numbers[mine], table.reduce, table.device)
         stacked.scale[-classes:] /= _STACK_SCALE
         self.stack = stacked.fit(torch.arange(len(mine)), labels[mine], classes, penalty=trusted_penalty)
+
+    def _fit_corrected(self, mine: Tensor, rows: Tensor, held_out: int | None) -> LinearHead:
+        """Fit `glc`, and the matrix or the sources with it, on `rows`, which start with the trusted rows `mine`."""
+        data, table, labels = self.data, self.data.table, self.data.labels
+        if data.voted is not None:
+            return self._fit_votes(data.voted, mine, rows, held_out)
+        sums = torch.zeros(data.num_labels, data.num_labels + 1, dtype=torch.float64)
+        probs = F.pad(table.logits(self.noisy, mine).double().softmax(dim=-1), (0, 1), value=1.0)
+        sums = table.reduce(sums.index_add_(0, labels[mine], probs))
+        counts = sums[:, -1]
+        self.matrix, head = refine_with_linear_model(
+            table,
+            rows,
+            labels,
+            torch.arange(len(rows)) < len(mine),
+            data.untrusted,
+            smoothed_estimate(sums[:, :-1], counts),
+            counts,
+            penalty=self.penalty,
+            trusted_weight=data.weight_for(_SHARE, int(counts.sum())),
+            # The first round makes nearly all of the difference.
+            rounds=2 if held_out is None else 1,
+        )
+        return head
+
+    def _fit_votes(self, voted: VotedItems, mine: Tensor, rows: Tensor, held_out: int | None) -> LinearHead:
+        data, table = self.data, self.data.table
+        left_out = None if held_out is None else data.numbers_of_fold(held_out)
+        number = data.num_trusted - (0 if left_out is None else len(left_out))
+        self.sources, head = voted.fit(left_out), None
+        for _ in range(2):
+            head = table.fit(
+                rows,
+                data.labels[rows],
+                data.num_labels,
+                penalty=self.penalty,
+                log_likelihood=voted.log_likelihood(self.sources, table.numbers[rows]),
+                trusted=torch.arange(len(rows)) < len(mine),
+                trusted_weight=data.weight_for(_VOTES_SHARE, number),
+                start=head,
+            )
+            if not voted.uses_predictions:
+                break
+            self.sources = voted.refit(table, head, data.numbers, left_out)
+        return head
 
     def _stacked(self, rows: Tensor) -> Tensor:
         noisy = self.data.table.logits(self.noisy, rows).log_softmax(dim=-1).clamp(min=_LOWEST_LOG_PROB)
         return torch.cat([self.data.table.features[rows], noisy - noisy.mean(dim=-1, keepdim=True)], dim=1)
 
     def log_probs(self, rows: Tensor) -> Tensor:
-        """`(n, M, K)` log-probabilities of the members for table rows, in the order of `MEMBERS`."""
+        """`(n, M, K)` log-probabilities of the members for table rows, in the order of the members."""
         logits = {name: self.data.table.logits(head, rows) for name, head in self.heads.items()}
         logits["stack"] = self.stack.logits(self._stacked(rows).to(self.data.table.device)).cpu()
-        return torch.stack([logits[name].log_softmax(dim=-1) for name in MEMBERS], dim=1)
+        return torch.stack([logits[name].log_softmax(dim=-1) for name in self.data.members], dim=1)
 
 
 # ---------------------------------------------------------------------- the pool
@@ -278,7 +228,7 @@ class Pool:
 
     Attributes:
         members: The members, fitted on all trusted items.
-        weights: `(M,)`, in the order of `MEMBERS`.
+        weights: `(M,)`, in the order of the members.
         held_out: `(n, M + 1, K)` log-probabilities of the members and of the pool for the n trusted items, each from a
             fit without the item. The same on every process.
         labels: `(n,)`, their labels.
@@ -290,9 +240,15 @@ class Pool:
     labels: Tensor
 
     @property
-    def matrix(self) -> Tensor:
-        """The matrix that the members have refined."""
+    def matrix(self) -> Tensor | None:
+        """The matrix that the members have refined; `None` with several sources."""
         return self.members.matrix
+
+    @property
+    def held_out_correct(self) -> dict[str, Tensor]:
+        """Whether each member and the pool predicted the label of each trusted item, from a fit without the item."""
+        correct = (self.held_out.argmax(dim=-1) == self.labels[:, None]).t()
+        return dict(zip([*self.members.data.members, POOL], correct, strict=True))
 
     def log_probs(self, rows: Tensor) -> Tensor:
         """`(n, K)` for table rows."""
@@ -313,7 +269,8 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     reduce = data.table.reduce
     penalties = (penalty, _best_penalty(data), _best_penalty(data, noisy))
     folds = range(min(FOLDS, data.num_trusted))
-    log_probs = torch.zeros(data.num_trusted, len(MEMBERS), data.num_labels)
+    prior = torch.tensor(list(data.members.values()))
+    log_probs = torch.zeros(data.num_trusted, len(prior), data.num_labels)
     labels = torch.zeros(data.num_trusted, dtype=torch.int64)
     fold_of = torch.zeros(data.num_trusted, dtype=torch.int64)
     labels[data.position], fold_of[data.position] = data.labels[data.trusted], data.fold
@@ -325,9 +282,9 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     pooled = torch.zeros(data.num_trusted, 1, data.num_labels)
     for fold in folds:  # the weights, too, must not have seen the item
         here = fold_of == fold
-        pooled[here, 0] = combine(log_probs[here], pool_weights(log_probs[~here], labels[~here]))
+        pooled[here, 0] = combine(log_probs[here], pool_weights(log_probs[~here], labels[~here], prior))
     members = Members(data, noisy, *penalties)
-    return Pool(members, pool_weights(log_probs, labels), torch.cat([log_probs, pooled], dim=1), labels)
+    return Pool(members, pool_weights(log_probs, labels, prior), torch.cat([log_probs, pooled], dim=1), labels)
 
 
 def combine(log_probs: Tensor, weights: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from glc_hf.labels.reading import (
 from glc_hf.labels.row_index import RowIndex
 from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, value_type
 from glc_hf.labels.votes import Votes
+from glc_hf.randomness import uniform_bits
 
 
 if TYPE_CHECKING:
@@ -387,21 +388,18 @@ def fill_labels(
 
 def majority_vote(votes: Votes, num_labels: int | None = None) -> np.ndarray:
     """
-    Return the class with most votes of each item; -1 for an item without votes. Of classes with equally many, the one
-    with more votes over all items; then the smaller number.
+    Return the class with most votes of each item; -1 for an item without votes. Of classes with equally many, one at
+    random, the same one each time: a fixed choice would favor a class in every tie.
     """
     num_labels = num_labels or int(votes.labels.max(initial=0)) + 1
-    totals = np.bincount(votes.labels, minlength=num_labels)
-    # In this order the first maximum is the class that wins a tie.
-    order = np.lexsort((np.arange(num_labels), -totals))
-    rank = np.argsort(order)[votes.labels]
     result = np.full(len(votes), NO_VOTE, dtype=np.int64)
     step = max(1, _PLACES // num_labels)
     for start in range(0, len(votes), step):
-        first = votes.offsets[start : start + step + 1]
-        number = len(first) - 1
-        items = np.repeat(np.arange(number), np.diff(first))
-        own = rank[first[0] : first[-1]]
-        counts = np.bincount(items * num_labels + own, minlength=number * num_labels).reshape(number, num_labels)
-        result[start : start + number] = np.where(np.diff(first) > 0, order[counts.argmax(axis=1)], NO_VOTE)
+        items = np.arange(start, min(start + step, len(votes)))
+        counts = votes.select(items).counts(num_labels)
+        voted, classes = np.nonzero(counts)
+        draws = uniform_bits("majority vote", 0, items[voted], classes) / 2.0**40
+        scores = np.zeros(counts.shape)
+        scores[voted, classes] = counts[voted, classes] + draws
+        result[items] = np.where(counts.any(axis=1), scores.argmax(axis=1), NO_VOTE)
     return result

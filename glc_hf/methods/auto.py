@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from glc_hf.correction.pool import MEMBERS, POOL, PoolData, fit_pool
+from glc_hf.correction.pool import POOL, PoolData, fit_pool
 from glc_hf.correction.reliability import missing_classes_warning
 from glc_hf.correction.verdict import (
     Verdict,
@@ -231,7 +231,7 @@ class Auto(GoldLossCorrection):
                 logger.warning(missing)
         self.numbers = data.trusted_numbers
         network = correct_predictions(run, 0, self.numbers)
-        correct = dict(zip([*MEMBERS, POOL], (pool.held_out.argmax(dim=-1) == pool.labels[:, None]).t(), strict=True))
+        correct = pool.held_out_correct
         self.corrected_part, reason = _decide({**correct, PLAIN: network})
         logger.info(reason)
         self.control = max(correct[POOL], network, key=_mean)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from glc_hf.correction import pool
+from glc_hf.correction import pool_data as pool_data_module
 from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.correction.pool import MEMBERS, Members, Pool, PoolData, combine, fit_pool, pool_weights, smoothed_estimate
 
@@ -68,8 +69,8 @@ def test_few_trusted_items_have_one_fold_each():
 
 @pytest.mark.parametrize("reversed_table", [False, True])
 def test_too_many_items_are_drawn_at_random_but_the_same_for_any_order(monkeypatch, reversed_table):
-    monkeypatch.setattr(pool, "_MAX_TRUSTED", 20)
-    monkeypatch.setattr(pool, "_MAX_UNTRUSTED", 50)
+    monkeypatch.setattr(pool_data_module, "_MAX_TRUSTED", 20)
+    monkeypatch.setattr(pool_data_module, "_MAX_UNTRUSTED", 50)
     points, _, given = problem()
     data = pool_data(table_of(points), given)
     if reversed_table:
@@ -89,12 +90,12 @@ def test_too_many_items_are_drawn_at_random_but_the_same_for_any_order(monkeypat
 
 def test_number_of_items_is_limited_for_many_features_and_classes(monkeypatch):
     points, _, given = problem()
-    monkeypatch.setattr(pool, "_MAX_PRODUCTS", 4 * CLASSES * 25)
+    monkeypatch.setattr(pool_data_module, "_MAX_PRODUCTS", 4 * CLASSES * 25)
     assert (pool_data(table_of(points), given).num_trusted, pool_data(table_of(points), given).num_untrusted) == (
         25,
         25,
     )
-    monkeypatch.setattr(pool, "_MAX_PRODUCTS", 1)  # never fewer than two per class
+    monkeypatch.setattr(pool_data_module, "_MAX_PRODUCTS", 1)  # never fewer than two per class
     assert pool_data(table_of(points), given).num_untrusted == 2 * CLASSES
 
 

@@ -37,6 +37,10 @@ def fit_sources(
     used, because EM on votes alone moves away from good counts. The temperature is fitted on trusted items whose votes
     were not counted.
 
+    `class_probs` is not used if most votes are of rules that only ever vote for one class: EM helps with people, who
+    differ in their errors, but where a rule votes depends on the inputs, as the predictions do, and EM moves away from
+    the classes that the rules are for.
+
     Without trusted items, the tables come from EM that starts at the shares of the votes (Dawid and Skene 1979, with
     the prior above). Whether a source votes then says something about the class only if it always votes for the same
     one, as many rules do, and the temperature is 1.
@@ -57,6 +61,8 @@ def fit_sources(
     check_votes(votes, num_labels)
     log_probs = _checked_log_probs(class_probs, len(votes), num_labels)
     counts = VoteCounts(votes, num_labels, items, labels)
+    if counts.rules:
+        log_probs = None
     if len(items) == 0:
         rates = _fit_without_trusted(counts, log_probs, seed)
         return counts.model(1.0, rates, torch.empty(0, num_labels, dtype=torch.float64))
@@ -88,13 +94,12 @@ def _fit_without_trusted(counts: VoteCounts, log_probs: Tensor | None, seed: int
     posterior = counts.vote_shares(log_probs)
     voted = torch.from_numpy(np.diff(counts.votes.offsets)) > 0
     rates = torch.full((counts.num_labels,), 1.0 / counts.num_labels, dtype=torch.float64)
-    rules = counts.by_class[counts.sources].double().mean() > 0.5
     steps = _STEPS_WITHOUT_PROBS if log_probs is None else _STEPS_WITH_PROBS
-    if rules and log_probs is None:
-        steps = 1  # with the votes of rules alone, further steps move away from the classes that the rules are for
+    if counts.rules:
+        steps = 1  # further steps move away from the classes that the rules are for
     for _ in range(steps):
         counts.count(posterior)
-        if not rules:  # the votes of rules say which rules there are, not how frequent the classes are
+        if not counts.rules:  # the votes of rules say which rules there are, not how frequent the classes are
             rates = (posterior[voted].sum(dim=0) + 1.0) / (voted.sum() + counts.num_labels)
         prior = rates.log().expand(len(posterior), -1) if log_probs is None else log_probs
         before, posterior = posterior, counts.posterior(prior, 1.0)

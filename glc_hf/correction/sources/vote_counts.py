@@ -52,7 +52,7 @@ class VoteCounts:
         self.vote_items = torch.from_numpy(votes.items)
         self.items, self.labels = torch.from_numpy(items), labels
         self.weights = torch.ones(num_sources, dtype=torch.float64)
-        given = torch.bincount(self.index, minlength=num_sources * num_labels).double().view(num_sources, -1)
+        given = vote_numbers(votes, num_labels)
         number = given.sum(dim=1, keepdim=True)
         # A source without votes: the rate at which none is still likely.
         self.rate = torch.where(number > 0, number, 0.5) / max(len(votes), 1)
@@ -60,11 +60,11 @@ class VoteCounts:
         self.strength = _PRIOR_ITEMS + (_PRIOR_VOTES if len(items) else _PRIOR_VOTES_WITHOUT_TRUSTED) / self.rate
         # Whether it depends on the true class how often a source votes. Without trusted items this can't be told from
         # which items it was asked about, except if it only ever votes for one class.
+        one_class, surely = _rules(given)
+        self.rules = votes_of_rules(given)
         self.by_class = torch.ones(num_sources, 1, dtype=torch.bool)
         if not len(items) and num_labels > 1:
-            one_class = number - given.amax(dim=1, keepdim=True) < _ONE_CLASS * number
-            surely = one_class & (number >= _ONE_CLASS_VOTES)
-            self.by_class = one_class if number[surely].sum() > 0.5 * number.sum() else surely
+            self.by_class = one_class if self.rules else surely
         self.table = torch.zeros(num_sources * num_labels, num_labels, dtype=torch.float64)
         self.voted = torch.zeros(num_sources, num_labels, dtype=torch.float64)
         self.total = torch.zeros(num_sources, num_labels, dtype=torch.float64)
@@ -183,3 +183,22 @@ class VoteCounts:
             self.trusted_votes.numpy(),
             held_out.numpy(),
         )
+
+
+def vote_numbers(votes: Votes, num_labels: int) -> Tensor:
+    """Number of votes of each source for each class, `(S, K)`."""
+    index = torch.from_numpy(votes.sources * num_labels + votes.labels)
+    return torch.bincount(index, minlength=len(votes.names) * num_labels).double().view(-1, num_labels)
+
+
+def votes_of_rules(numbers: Tensor) -> bool:
+    """Whether most votes are of rules: sources that only ever vote for one class. `numbers` are those of
+    [`vote_numbers`]."""
+    return numbers.shape[1] > 1 and float(numbers[_rules(numbers)[1].squeeze(1)].sum()) > 0.5 * float(numbers.sum())
+
+
+def _rules(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Masks of the sources that vote for one class, and of those with enough votes to be sure, `(S, 1)`."""
+    number = numbers.sum(dim=1, keepdim=True)
+    one_class = number - numbers.amax(dim=1, keepdim=True) < _ONE_CLASS * number
+    return one_class, one_class & (number >= _ONE_CLASS_VOTES)

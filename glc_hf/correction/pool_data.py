@@ -1,0 +1,146 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The items that the pool of linear models is fitted on, and the names of its members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glc_hf.correction.linear import FeatureTable
+from glc_hf.correction.sources.voted_items import VotedItems
+from glc_hf.labels.votes import Votes
+from glc_hf.randomness import random_uint64
+
+
+# The members of the pool, and their weights before any trusted label is seen. `glc` uses both kinds of labels.
+MEMBERS = {"plain": 0.1, "trusted": 0.05, "glc": 0.35, "tuned": 0.2, "glc_tuned": 0.25, "stack": 0.05}
+# With the votes of several sources.
+_VOTES_MEMBERS = {
+    "plain": 0.05,
+    "trusted": 0.05,
+    "glc": 0.4,
+    "tuned": 0.1,
+    "glc_tuned": 0.25,
+    "stack": 0.05,
+    "majority": 0.05,
+    "majority_tuned": 0.05,
+}
+FOLDS = 5
+_MAX_TRUSTED, _MAX_UNTRUSTED = 2000, 20_000
+_MAX_PRODUCTS = 4 * 10**9  # items × features × classes of one fit
+
+
+@dataclass
+class PoolData:
+    """
+    The items that the members are fitted on: features, labels and flags of this process, and the folds.
+
+    Attributes:
+        table: The features.
+        trusted, untrusted: Table rows of the items of each kind that are used.
+        labels: `(N,)`, the given label of each table row.
+        fold: `(len(trusted),)`, the fold of each trusted item.
+        position: `(len(trusted),)`, its position in `trusted_numbers`.
+        trusted_numbers, untrusted_numbers: Numbers of the items of each kind, of all processes, ascending.
+        folds: The folds of `trusted_numbers`.
+        num_labels: K.
+        voted: The votes on the items, if there are several sources of labels.
+    """
+
+    table: FeatureTable
+    trusted: Tensor
+    untrusted: Tensor
+    labels: Tensor
+    fold: Tensor
+    position: Tensor
+    trusted_numbers: Tensor
+    untrusted_numbers: Tensor
+    folds: Tensor
+    num_labels: int
+    voted: VotedItems | None = None
+
+    @property
+    def members(self) -> dict[str, float]:
+        """The members of the pool, and their weights before any trusted label is seen."""
+        return MEMBERS if self.voted is None else _VOTES_MEMBERS
+
+    @property
+    def num_trusted(self) -> int:
+        """Number of trusted items of all processes."""
+        return len(self.trusted_numbers)
+
+    @classmethod
+    def of(
+        cls,
+        table: FeatureTable,
+        labels: np.ndarray,
+        trusted: np.ndarray,
+        untrusted: np.ndarray,
+        num_labels: int,
+        seed: int,
+        votes: Votes | None = None,
+    ) -> PoolData:
+        """
+        Choose the items, the same ones for any number of processes.
+
+        Args:
+            table ([`FeatureTable`]): The features of this process's items.
+            labels (`np.ndarray`): The given labels of all items of the dataset.
+            trusted, untrusted (`np.ndarray`): Numbers of the items of each kind, of all processes.
+            num_labels (`int`): K.
+            seed (`int`): Chooses the items if there are too many, and the folds.
+            votes ([`Votes`], *optional*): The votes of several sources on all items. The labels of untrusted items are
+                then those that follow from the votes.
+        """
+        voted = (
+            None if votes is None else VotedItems(votes, num_labels, np.sort(trusted), labels[np.sort(trusted)], seed)
+        )
+        most = max(2 * num_labels, _MAX_PRODUCTS // (table.features.shape[1] * num_labels))
+        trusted = _some("pool trusted", seed, trusted, min(most, _MAX_TRUSTED))
+        untrusted = _some("pool untrusted", seed, untrusted, min(most, _MAX_UNTRUSTED))
+        # Folds with equal shares of each class: by class, then at random.
+        order = np.lexsort((random_uint64("fold", seed, trusted), labels[trusted]))
+        fold = np.empty(len(trusted), dtype=np.int64)
+        fold[order] = np.arange(len(trusted)) % min(FOLDS, max(len(trusted), 1))
+        rows = table.rows_of(torch.from_numpy(trusted))
+        position = torch.from_numpy(np.searchsorted(trusted, table.numbers[rows].numpy()))
+        return cls(
+            table,
+            rows,
+            table.rows_of(torch.from_numpy(untrusted)),
+            torch.from_numpy(np.asarray(labels))[table.numbers],
+            torch.from_numpy(fold)[position],
+            position,
+            torch.from_numpy(trusted),
+            torch.from_numpy(untrusted),
+            torch.from_numpy(fold),
+            num_labels,
+            voted,
+        )
+
+    @property
+    def num_untrusted(self) -> int:
+        """Number of untrusted items of all processes."""
+        return len(self.untrusted_numbers)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Numbers of all items that are used, of all processes, ascending."""
+        return np.sort(np.concatenate([self.trusted_numbers.numpy(), self.untrusted_numbers.numpy()]))
+
+    def numbers_of_fold(self, fold: int) -> np.ndarray:
+        """Numbers of the trusted items of a fold, of all processes."""
+        return self.trusted_numbers[self.folds == fold].numpy()
+
+    def weight_for(self, share: float, trusted: int) -> float:
+        """Weight of each of these trusted items that gives them a share of the loss; at least 1."""
+        return max(1.0, share / (1 - share) * self.num_untrusted / max(trusted, 1))
+
+
+def _some(purpose: str, seed: int, numbers: np.ndarray, most: int) -> np.ndarray:
+    if len(numbers) <= most:
+        return np.sort(numbers)
+    return np.sort(numbers[np.argsort(random_uint64(purpose, seed, numbers), kind="stable")[:most]])
