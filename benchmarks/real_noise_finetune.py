@@ -24,6 +24,7 @@ from transformers import (
 from trec import minilm_folder
 
 from glc_hf import GLCConfig, GLCTrainer
+from glc_hf.labels.votes import Votes
 from glc_hf.methods.base import Method, Stage
 
 
@@ -67,10 +68,13 @@ class FinetuneCell:
         seed (`int`): Of the new head and of the order of the rows.
         steps (`int`): Optimizer steps of plain training.
         features (`Callable`): Returns the features of the pretrained network, for the linear models.
+        votes ([`Votes`], *optional*): The votes of several sources on the rows, to train on instead of the labels.
     """
 
-    def __init__(self, cell: Cell, seed: int, steps: int, features: Callable[[], Features]) -> None:
-        self.cell, self.seed, self.steps, self.features = cell, seed, steps, features
+    def __init__(
+        self, cell: Cell, seed: int, steps: int, features: Callable[[], Features], votes: Votes | None = None
+    ) -> None:
+        self.cell, self.seed, self.steps, self.features, self.votes = cell, seed, steps, features, votes
         self.kind = cell.source.kind
         self.test_rows = fixed_draw(len(cell.source.test_labels), _MAX_TEST_ROWS)
         if self.kind == "text":
@@ -130,9 +134,12 @@ class FinetuneCell:
     def train(self, rows: np.ndarray, method: str) -> tuple[GLCTrainer, float]:
         """Train on these rows, and return the trainer and the processor seconds."""
         source, training = self.cell.source, _TRAINING[self.kind]
-        train = self.dataset(
-            source.inputs, rows, labels=self.cell.labels[rows], trusted=np.isin(rows, self.cell.trusted)
-        )
+        columns = {"labels": self.cell.labels[rows], "trusted": np.isin(rows, self.cell.trusted)}
+        settings = {**training, **_SETTINGS[method]}
+        if self.votes is not None:
+            columns["votes"] = self.votes.select(rows).to_dense()
+            settings["votes_column"] = "votes"
+        train = self.dataset(source.inputs, rows, **columns)
         steps_per_epoch = math.ceil(len(rows) / training["per_device_train_batch_size"])
         kept_cache = datasets.config.HF_DATASETS_CACHE
         with tempfile.TemporaryDirectory() as folder:
@@ -152,8 +159,7 @@ class FinetuneCell:
                     use_cpu=True,
                     disable_tqdm=True,
                     logging_steps=1000,
-                    **training,
-                    **_SETTINGS[method],
+                    **settings,
                 ),
                 train_dataset=train,
                 data_collator=self.collator,

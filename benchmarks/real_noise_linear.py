@@ -15,14 +15,14 @@ from torch import Tensor
 
 from glc_hf import estimate_corruption_matrix
 from glc_hf.correction.linear import FeatureTable, LinearHead
-from glc_hf.correction.pool import FOLDS, MEMBERS, POOL, PoolData, fit_pool
+from glc_hf.correction.pool import FOLDS, POOL, PoolData, fit_pool, fit_with_votes
 from glc_hf.correction.verdict import Verdict, difference_interval, way_of
+from glc_hf.labels.votes import Votes
 
 
 _HELD_OUT = 0.1
-# Strengths of the pull towards the weights of no_correction.
+# Strengths of the pull towards the head of no_correction.
 _PULLS = tuple(10 ** (-exponent / 2) for exponent in range(0, 13))  # 1 … 1e-6
-_MAX_ITERATIONS = 200
 
 
 class LinearCell:
@@ -33,9 +33,10 @@ class LinearCell:
         cell ([`Cell`]): The rows and their labels.
         features ([`Features`]): Their features.
         seed (`int`): Of the folds and of the rows that choose penalties.
+        votes ([`Votes`], *optional*): The votes of several sources on the training rows.
     """
 
-    def __init__(self, cell: Cell, features: Features, seed: int) -> None:
+    def __init__(self, cell: Cell, features: Features, seed: int, votes: Votes | None = None) -> None:
         used = torch.from_numpy(np.sort(cell.rows))
         self.num_labels, self.seed, self.cell = cell.source.num_labels, seed, cell
         # Test rows follow the training rows. The standardization is that of the training rows.
@@ -50,6 +51,7 @@ class LinearCell:
         self.test_labels = torch.from_numpy(cell.source.test_labels)
         self.rows, self.trusted = torch.from_numpy(cell.rows), torch.from_numpy(cell.trusted)
         self.untrusted = torch.from_numpy(cell.untrusted)
+        self.votes = None if votes is None else pad_votes(votes, len(features.test))
         self.seconds: dict[str, float] = {}
 
     # ------------------------------------------------------------------ what methods share
@@ -74,13 +76,17 @@ class LinearCell:
         return self._timed("plain", lambda: self._fit_path(self.rows))
 
     @cached_property
+    def pool_data(self) -> PoolData:
+        """The items of the pool."""
+        cell = self.cell
+        return PoolData.of(
+            self.table, self.labels.numpy(), cell.trusted, cell.untrusted, self.num_labels, self.seed, self.votes
+        )
+
+    @cached_property
     def pool(self):
         """The pool of linear models."""
-        head, penalty = self.noisy
-        data = PoolData.of(
-            self.table, self.labels.numpy(), self.cell.trusted, self.cell.untrusted, self.num_labels, self.seed
-        )
-        return self._timed("pool", lambda: fit_pool(data, head, penalty))
+        return self._timed("pool", lambda: fit_pool(self.pool_data, *self.noisy))
 
     def folds(self, number: int) -> Tensor:
         """The fold of each of `number` rows, at random."""
@@ -92,9 +98,8 @@ class LinearCell:
 
     def finetune_on_trusted(self) -> LinearHead:
         """
-        The head of all labels, fitted again to the trusted rows: mean loss plus pull · ‖weight − weight of all
-        labels‖². The pull is the one with the lowest loss over folds of the trusted rows, which are left out of both
-        fits.
+        The head of all labels, fitted again to the trusted rows: mean loss plus pull · ‖head − head of all labels‖².
+        The pull is the one with the lowest loss over folds of the trusted rows, which are left out of both fits.
         """
         start, penalty = self.plain
         folds, losses = self.folds(len(self.trusted)), torch.zeros(len(_PULLS), dtype=torch.float64)
@@ -104,11 +109,15 @@ class LinearCell:
             without = self.table.fit(rows, self.labels[rows], self.num_labels, penalty=penalty, start=start)
             head = without
             for index, pull in enumerate(_PULLS):
-                head = fit_near(self.table, kept, self.labels[kept], without, pull, start=head)
+                head = self.fit_near(kept, without, pull, start=head)
                 logits = self.table.logits(head, left_out)
                 losses[index] += F.cross_entropy(logits, self.labels[left_out], reduction="sum").double()
         best = _PULLS[int(losses.argmin())]
-        return fit_near(self.table, self.trusted, self.labels[self.trusted], start, best)
+        return self.fit_near(self.trusted, start, best, start=start)
+
+    def fit_near(self, rows: Tensor, center: LinearHead, pull: float, start: LinearHead) -> LinearHead:
+        """Fit these rows, close to a head."""
+        return self.table.fit(rows, self.labels[rows], self.num_labels, penalty=pull, start=start, center=center)
 
     def glc_paper(self) -> LinearHead:
         """The corrected loss with the paper's estimate: no refinement, trusted rows in their natural share."""
@@ -141,6 +150,10 @@ class LinearCell:
             probs[folds == fold] = self.table.logits(head, self.rows[folds == fold]).double().softmax(dim=-1)
         issues = find_label_issues(self.labels[self.rows].numpy(), probs.numpy(), n_jobs=1)
         return issues & (np.arange(len(self.rows)) >= len(self.trusted))
+
+    def votes_only(self) -> LinearHead:
+        """The likelihood of the votes, without trusted rows."""
+        return fit_with_votes(self.pool_data, torch.empty(0, dtype=torch.int64), self.noisy[1], rounds=4)[0]
 
     def verdict(self) -> Verdict:
         """The accuracy of the pool and its difference from the head of all labels, on trusted rows that neither was
@@ -181,7 +194,7 @@ class LinearCell:
             results[method] = {"accuracy": round(accuracy, 5), "processor_seconds": round(seconds, 2)}
             if method == "auto":
                 results[method]["weights"] = dict(
-                    zip(MEMBERS, (round(float(w), 3) for w in self.pool.weights), strict=True)
+                    zip(self.pool_data.members, (round(float(w), 3) for w in self.pool.weights), strict=True)
                 )
                 results[method]["verdict"] = self.verdict().to_dict()
         return results
@@ -190,7 +203,7 @@ class LinearCell:
         """Logits of the pool or of one of its members for the test rows."""
         if method == "auto":
             return self.pool.log_probs(self.test)
-        return self.pool.members.log_probs(self.test)[:, list(MEMBERS).index(_FROM_POOL[method])]
+        return self.pool.members.log_probs(self.test)[:, list(self.pool_data.members).index(_FROM_POOL[method])]
 
 
 # Methods that are the pool or a member of it.
@@ -198,41 +211,7 @@ _FROM_POOL = {"auto": POOL, "glc": "glc", "trusted_only": "trusted"}
 METHODS = ("auto", "no_correction", "trusted_only", "finetune_on_trusted", "glc_paper", "glc", "cleanlab")
 
 
-def fit_near(
-    table: FeatureTable,
-    rows: Tensor,
-    labels: Tensor,
-    center: LinearHead,
-    pull: float,
-    start: LinearHead | None = None,
-) -> LinearHead:
-    """
-    Fit the head that minimizes the mean loss plus `pull` · ‖weight − weight of `center`‖², by full-batch L-BFGS.
-
-    Args:
-        table ([`FeatureTable`]): The features.
-        rows, labels (`Tensor` of shape `(n,)`): Table rows and their labels.
-        center ([`LinearHead`]): The head to stay close to.
-        pull (`float`): How much.
-        start ([`LinearHead`], *optional*): Initial weights, by default those of `center`.
-    """
-    features = (table.features[rows] - center.mean) / center.scale
-    start = center if start is None else start
-    weight, bias = start.weight.clone().requires_grad_(), start.bias.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS(
-        [weight, bias],
-        max_iter=_MAX_ITERATIONS,
-        history_size=100,
-        tolerance_grad=1e-6,
-        tolerance_change=1e-7,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(features @ weight + bias, labels) + pull * (weight - center.weight).square().sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    return LinearHead(weight.detach(), bias.detach(), center.mean, center.scale)
+def pad_votes(votes: Votes, rows: int) -> Votes:
+    """The votes, with more rows that have none."""
+    offsets = np.concatenate([votes.offsets, np.full(rows, votes.offsets[-1])])
+    return Votes(votes.names, offsets, votes.sources, votes.labels)

@@ -45,6 +45,11 @@ class LinearHead:
         return LinearHead(*(tensor.to(device) for tensor in (self.weight, self.bias, self.mean, self.scale)))
 
 
+def _parameters(head: LinearHead) -> Tensor:
+    """Weight and bias as one tensor, a copy."""
+    return torch.cat([head.weight, head.bias.unsqueeze(0)])
+
+
 class FeatureTable:
     """
     The fixed features of this process's items, read in chunks: they can be a memory-mapped file larger than memory.
@@ -135,7 +140,8 @@ class FeatureTable:
             trusted (`Tensor` of shape `(n,)`, *optional*): Rows whose labels are correct; they get no correction.
             trusted_weight (`float`, *optional*, defaults to 1.0): Weight of each trusted row.
             start ([`LinearHead`], *optional*): Initial weights.
-            center ([`LinearHead`], *optional*): The penalty is `penalty` · ‖weight − center.weight‖².
+            center ([`LinearHead`], *optional*): The penalty is `penalty` · ‖weight − center.weight‖², and the same for
+                the bias.
         """
         labels = labels.to(self.device)
         weights = torch.ones(len(rows), device=self.device)
@@ -150,7 +156,7 @@ class FeatureTable:
         if start is None:
             parameters = torch.zeros(self.features.shape[1] + 1, num_labels, device=self.device)
         else:
-            parameters = torch.cat([start.weight, start.bias.unsqueeze(0)]).to(self.device)
+            parameters = _parameters(start).to(self.device)
         parameters.requires_grad_()
         optimizer = torch.optim.LBFGS(
             [parameters],
@@ -161,7 +167,10 @@ class FeatureTable:
             line_search_fn="strong_wolfe",
         )
         chunks = self._chunks(rows, num_labels)
-        middle = 0.0 if center is None else center.weight.to(self.device)
+        # Without a center, the bias is free: it has to fit the frequencies of the classes.
+        middle, penalized = torch.zeros(1, device=self.device), len(parameters) - 1
+        if center is not None:
+            middle, penalized = _parameters(center).to(self.device), len(parameters)
 
         def item_losses(chunk: Tensor, part: Tensor) -> Tensor:
             logits = self._head(parameters).logits(chunk)
@@ -181,8 +190,8 @@ class FeatureTable:
             gradient = torch.zeros_like(parameters) if parameters.grad is None else parameters.grad
             both = self.reduce(torch.cat([gradient.flatten().double().cpu(), value]))
             parameters.grad = both[:-1].view_as(parameters).to(parameters)
-            distance = parameters.detach()[:-1] - middle
-            parameters.grad[:-1] += 2 * penalty * distance
+            distance = parameters.detach()[:penalized] - middle
+            parameters.grad[:penalized] += 2 * penalty * distance
             return both[-1].float() + penalty * distance.square().sum().cpu()
 
         optimizer.step(closure)

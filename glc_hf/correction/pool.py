@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,7 +15,6 @@ from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.correction.pool_data import FOLDS, MEMBERS, PoolData
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, symmetric_noise
 from glc_hf.correction.sources import SourceModel
-from glc_hf.correction.sources.voted_items import VotedItems
 
 
 POOL = "pool"
@@ -100,6 +100,52 @@ def refine_with_linear_model(
     return matrix, head
 
 
+def calibrated(table: FeatureTable, head: LinearHead, rows: Tensor, labels: Tensor) -> LinearHead:
+    """The head with its logits times the t that minimizes the sum of the losses plus (log t)²: a model of noisy labels
+    is as sure as these labels are, not as it should be of true ones."""
+    scales = torch.logspace(-1.5, 0.75, 46)
+    logits = table.logits(head, rows).double()
+    losses = torch.stack([F.cross_entropy(scale * logits, labels, reduction="sum") for scale in scales.tolist()])
+    scale = float(scales[(table.reduce(losses) + scales.log().square()).argmin()])
+    return LinearHead(scale * head.weight, scale * head.bias, head.mean, head.scale)
+
+
+def fit_with_votes(
+    data: PoolData, trusted: Tensor, penalty: float, left_out: np.ndarray | None = None, rounds: int = 2
+) -> tuple[LinearHead, SourceModel]:
+    """
+    Fit a linear model of the true labels with the likelihood of the votes of several sources, and what these votes say
+    with it. With people as sources, each round estimates them again with the predictions of the model; see
+    [`~correction.sources.fit_sources`].
+
+    Args:
+        data ([`PoolData`]): The items.
+        trusted (`Tensor`): Table rows of the trusted items to fit on.
+        penalty (`float`): Weight decay of the model.
+        left_out (`np.ndarray`, *optional*): Numbers of the trusted items that must not be used.
+        rounds (`int`, *optional*, defaults to 2): How often. Without trusted items, more rounds help.
+    """
+    table, voted = data.table, data.voted
+    rows = torch.cat([trusted, data.untrusted])
+    number = data.num_trusted - (0 if left_out is None else len(left_out))
+    sources, head = voted.fit(left_out), None
+    for remaining in reversed(range(rounds)):
+        head = table.fit(
+            rows,
+            data.labels[rows],
+            data.num_labels,
+            penalty=penalty,
+            log_likelihood=voted.log_likelihood(sources, table.numbers[rows]),
+            trusted=torch.arange(len(rows)) < len(trusted),
+            trusted_weight=data.weight_for(_VOTES_SHARE, number),
+            start=head,
+        )
+        if not voted.uses_predictions or not remaining:
+            break
+        sources = voted.refit(table, head, data.numbers, left_out)
+    return head, sources
+
+
 # ---------------------------------------------------------------------- the members
 class Members:
     """
@@ -108,7 +154,7 @@ class Members:
     - `plain`: all labels as they are.
     - `trusted`: trusted items only.
     - `glc`: all items, with the loss corrected by the matrix; trusted items have 15 % of the weight.
-    - `tuned`, `glc_tuned`: trusted items only, kept close to `plain` and to `glc`, as fine-tuning would.
+    - `tuned`, `glc_tuned`: trusted items only, kept close to `plain` and to `glc` (calibrated), as fine-tuning would.
     - `stack`: trusted items only, on the features and the log-probabilities of the model of the noisy labels. It
       learns errors of the noisy labels that depend on the example.
 
@@ -156,7 +202,7 @@ class Members:
             self.heads["majority"] = table.fit(rows, most_votes[rows], classes, penalty=penalty, start=plain)
         for name, center in _TUNED.items():
             if center in self.heads:
-                near = self.heads[center]
+                near = calibrated(table, self.heads[center], mine, labels[mine])
                 self.heads[name] = table.fit(
                     mine, labels[mine], classes, penalty=tuning_penalty, start=near, center=near
                 )
@@ -168,7 +214,9 @@ class Members:
         """Fit `glc`, and the matrix or the sources with it, on `rows`, which start with the trusted rows `mine`."""
         data, table, labels = self.data, self.data.table, self.data.labels
         if data.voted is not None:
-            return self._fit_votes(data.voted, mine, rows, held_out)
+            left_out = None if held_out is None else data.numbers_of_fold(held_out)
+            head, self.sources = fit_with_votes(data, mine, self.penalty, left_out)
+            return head
         sums = torch.zeros(data.num_labels, data.num_labels + 1, dtype=torch.float64)
         probs = F.pad(table.logits(self.noisy, mine).double().softmax(dim=-1), (0, 1), value=1.0)
         sums = table.reduce(sums.index_add_(0, labels[mine], probs))
@@ -186,27 +234,6 @@ class Members:
             # The first round makes nearly all of the difference.
             rounds=2 if held_out is None else 1,
         )
-        return head
-
-    def _fit_votes(self, voted: VotedItems, mine: Tensor, rows: Tensor, held_out: int | None) -> LinearHead:
-        data, table = self.data, self.data.table
-        left_out = None if held_out is None else data.numbers_of_fold(held_out)
-        number = data.num_trusted - (0 if left_out is None else len(left_out))
-        self.sources, head = voted.fit(left_out), None
-        for _ in range(2):
-            head = table.fit(
-                rows,
-                data.labels[rows],
-                data.num_labels,
-                penalty=self.penalty,
-                log_likelihood=voted.log_likelihood(self.sources, table.numbers[rows]),
-                trusted=torch.arange(len(rows)) < len(mine),
-                trusted_weight=data.weight_for(_VOTES_SHARE, number),
-                start=head,
-            )
-            if not voted.uses_predictions:
-                break
-            self.sources = voted.refit(table, head, data.numbers, left_out)
         return head
 
     def _stacked(self, rows: Tensor) -> Tensor:
@@ -330,9 +357,10 @@ def _best_penalty(data: PoolData, center: LinearHead | None = None) -> float:
     losses = torch.zeros(len(_PENALTIES), dtype=torch.float64)
     for fold in range(min(FOLDS, data.num_trusted)) if data.num_trusted > 1 else ():
         kept, left_out = data.trusted[data.fold != fold], data.trusted[data.fold == fold]
-        head = center
+        near = None if center is None else calibrated(table, center, kept, data.labels[kept])
+        head = near
         for index, penalty in enumerate(_PENALTIES):
-            head = table.fit(kept, data.labels[kept], classes, penalty=penalty, start=head, center=center)
+            head = table.fit(kept, data.labels[kept], classes, penalty=penalty, start=head, center=near)
             logits = table.logits(head, left_out)
             losses[index] += F.cross_entropy(logits, data.labels[left_out], reduction="sum").double()
     return _PENALTIES[int(table.reduce(losses).argmin())]

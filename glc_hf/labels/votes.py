@@ -44,6 +44,12 @@ class Votes:
         names = names or tuple(str(source) for source in range(votes.shape[1]))
         return cls(names, offsets, sources.astype(np.int64), votes[items, sources].astype(np.int64))
 
+    def to_dense(self) -> np.ndarray:
+        """The votes as an array of shape `(items, sources)`; -1 for missing votes."""
+        dense = np.full((len(self), len(self.names)), -1, dtype=np.int64)
+        dense[self.items, self.sources] = self.labels
+        return dense
+
     @property
     def fingerprint(self) -> str:
         """A hash of the votes and of the names of their sources."""

@@ -59,11 +59,19 @@ _LINEAR_WAYS = (
     ("glc", "glc", "linear model with the corrected loss, cross-fitted"),
     ("pool", POOL, "pool of linear models, cross-fitted"),
 )
+# With the votes of several sources.
+_VOTES_WAYS = (
+    ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
+    ("majority_vote", "majority", "linear model of the majority vote, cross-fitted"),
+    ("all_sources", "glc", "linear model with the votes of all sources, cross-fitted"),
+    ("pool", POOL, "pool of linear models, cross-fitted"),
+)
 _NOISY_MODELS = {
     PLAIN: "the network of stage 1",
     "plain": "a linear model of all labels",
     "glc": "a linear model with the corrected loss",
 }
+_VOTES_MODEL = "a linear model with the votes of all sources"
 _TRUSTED_MODELS = {
     "trusted": "a linear model of the trusted rows",
     "tuned": "one of all labels, tuned on the trusted rows,",
@@ -185,7 +193,8 @@ class Auto(GoldLossCorrection):
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         steps = super().refinement_steps(total)
         if self.pretrained:
-            steps = steps[-1:]  # the matrix was refined on the features before
+            # The matrix was refined on the features before, and so were the tables of several sources.
+            steps = () if self.counts_votes else steps[-1:]
         if len(self.judges):
             steps = (*steps, max(2 * total // 3, 1))
         return tuple(sorted({step for step in steps if step > 0}))
@@ -218,10 +227,11 @@ class Auto(GoldLossCorrection):
             probe.untrusted_numbers,
             self.num_labels,
             self.args.seed,
+            self.votes if self.counts_votes else None,
         )
         pool = fit_pool(data, probe.head, probe.penalty)
         if self.counts_votes:
-            self._estimate_sources(run)
+            self.set_sources(pool.members.sources, run.label_names)
         elif self.args.estimator == "paired":
             self.matrix = finish_matrix(run, self.args, *self._count_pairs(run).compute())
         else:
@@ -232,21 +242,23 @@ class Auto(GoldLossCorrection):
         self.numbers = data.trusted_numbers
         network = correct_predictions(run, 0, self.numbers)
         correct = pool.held_out_correct
-        self.corrected_part, reason = _decide({**correct, PLAIN: network})
+        models = {**_NOISY_MODELS, "glc": _VOTES_MODEL} if self.counts_votes else _NOISY_MODELS
+        self.corrected_part, reason = _decide({**correct, PLAIN: network}, models)
         logger.info(reason)
         self.control = max(correct[POOL], network, key=_mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.
         self.plain, measured = max(
             (network, _PLAIN_MEASURED), (correct["plain"], _PLAIN_LINEAR), key=lambda way: _mean(way[0])
         )
-        ways = {name: way_of(correct[member].numpy(), measured) for name, member, measured in _LINEAR_WAYS}
+        linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
+        ways = {name: way_of(correct[member].numpy(), measured) for name, member, measured in linear}
         ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
         self.verdict = _first_verdict(self.plain, ways, [reason], measured)
 
     def refine(self, run: EstimationRun, progress: float) -> None:
         if not self.pretrained:
             super().refine(run, progress)
-        elif self._refines:
+        elif self._refines and not self.counts_votes:
             most = int(_REFINING * self.args.num_train_epochs * len(run.item_numbers("untrusted")))
             self.matrix = refine_estimate(run, self.matrix, self.args.seed, most) or self.matrix
         if len(self.judges) and progress >= 0.5:
@@ -295,7 +307,7 @@ class Auto(GoldLossCorrection):
 
 
 # ---------------------------------------------------------------------- the decision
-def _decide(correct: dict[str, torch.Tensor]) -> tuple[float, str]:
+def _decide(correct: dict[str, torch.Tensor], noisy_models: dict[str, str] = _NOISY_MODELS) -> tuple[float, str]:
     """
     The part of the last stage that uses the noisy labels, and why.
 
@@ -306,16 +318,17 @@ def _decide(correct: dict[str, torch.Tensor]) -> tuple[float, str]:
 
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
+        noisy_models (`dict`, *optional*): The models that believe the noisy labels, and what to call them.
     """
 
     def accuracy(name: str) -> float:
         return _mean(correct[name])
 
-    noisy, trusted = (max(names, key=accuracy) for names in (_NOISY_MODELS, _TRUSTED_MODELS))
+    noisy, trusted = (max(names, key=accuracy) for names in (noisy_models, _TRUSTED_MODELS))
     low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _CORRECTED_LEVEL)
     _, high = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _TRUSTED_LEVEL)
     found = (
-        f"{_NOISY_MODELS[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
+        f"{noisy_models[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
         f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"
     )
     if low > 0:

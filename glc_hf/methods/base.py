@@ -400,9 +400,10 @@ class MatrixMethod(Method):
         continues = self.args.stage2_start == "continue" and self.first_stages()
         return Stage("all", start="previous" if continues else "initial")
 
-    def set_sources(self, sources: SourceModel) -> None:
+    def set_sources(self, sources: SourceModel, label_names: list[str] | None = None) -> None:
         """Train with the votes of several sources instead of labels."""
         self.sources, self._table = sources, None
+        self.matrices = sources.matrices(label_names)
 
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
         if self.sources is not None:

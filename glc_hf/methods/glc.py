@@ -16,6 +16,7 @@ from glc_hf.correction.calibration import TemperatureAccumulator
 from glc_hf.correction.pool import refine_with_linear_model
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
 from glc_hf.correction.sources import SourceModel, fit_sources
+from glc_hf.correction.sources.vote_counts import vote_numbers, votes_of_rules
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import (
     ONE_SOURCE,
@@ -134,13 +135,18 @@ class GoldLossCorrection(MatrixMethod):
     @property
     def _refines(self) -> bool:
         """A matrix that was given or counted is never changed."""
-        given = self.given_matrix is not None or self.args.estimator != "gold" or self.counts_votes
+        given = self.given_matrix is not None or self.args.estimator != "gold"
+        if self.counts_votes:
+            given = votes_of_rules(vote_numbers(self.votes, self.num_labels))  # see `fit_sources`
         return self.args.refine_matrix and not given
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         return refinement_steps(total) if self._refines else ()
 
     def refine(self, run: EstimationRun, progress: float) -> None:
+        if self.counts_votes:
+            self._refine_sources(run)
+            return
         self.first_estimate = self.first_estimate or self.matrix
         self.matrix = refine_estimate(run, self.first_estimate, self.args.seed) or self.matrix
 
@@ -149,11 +155,35 @@ class GoldLossCorrection(MatrixMethod):
         self.matrices = matrices
 
     # ------------------------------------------------------------------ votes of several sources
-    def _estimate_sources(self, run: EstimationRun, class_probs: np.ndarray | None = None) -> None:
-        """Count what the votes of each source say on trusted items. Predictions add the untrusted items."""
+    def _estimate_sources(self, run: EstimationRun) -> None:
+        """Count what the votes of each source say on trusted items."""
         numbers, labels = run.item_numbers("trusted"), run.item_labels("trusted")
-        self.set_sources(fit_sources(self.votes, self.num_labels, numbers, labels, class_probs, self.args.seed))
-        self.matrices = self.sources.matrices(run.label_names)
+        sources = fit_sources(self.votes, self.num_labels, numbers, labels, seed=self.args.seed)
+        self.set_sources(sources, run.label_names)
+
+    def _refine_sources(self, run: EstimationRun) -> None:
+        """Estimate the sources again, with the predictions of the last stage for some of the untrusted items."""
+        chosen, trusted = _some_untrusted_items(run, self.args.seed), run.item_numbers("trusted")
+        untrusted = run.item_numbers("untrusted") if chosen is None else chosen.numpy()
+        numbers = np.sort(np.concatenate([untrusted, trusted]))
+        probs = torch.zeros(len(numbers), self.num_labels, dtype=torch.float64)
+        for batch in run.infer(0, "untrusted", only=chosen):
+            places = torch.from_numpy(np.searchsorted(numbers, batch.items.numpy()))
+            probs[places] = batch.logits.double().softmax(dim=-1)
+        probs = run.sum_over_processes(probs)
+        places = np.searchsorted(numbers, trusted)
+        probs[torch.from_numpy(places)] = 1.0 / self.num_labels  # their labels are known
+        self.set_sources(
+            fit_sources(
+                self.votes.select(numbers),
+                self.num_labels,
+                places,
+                run.item_labels("trusted"),
+                class_probs=probs.numpy(),
+                seed=self.args.seed,
+            ),
+            run.label_names,
+        )
 
     def state(self) -> dict[str, torch.Tensor]:
         if self.sources is None:

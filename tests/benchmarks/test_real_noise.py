@@ -157,24 +157,6 @@ def test_simulated_noise_has_its_strength(tasks):
 
 
 # ---------------------------------------------------------------------- linear models
-def test_head_near_another_moves_only_as_far_as_the_pull_lets_it(real_noise):
-    from real_noise_linear import fit_near
-
-    from glc_hf.correction.linear import FeatureTable
-
-    generator = torch.Generator().manual_seed(0)
-    features = torch.randn(60, 5, generator=generator)
-    labels = (features[:, 0] > 0).long()
-    table, rows = FeatureTable(features, torch.arange(60)), torch.arange(60)
-    center = table.fit(rows, 1 - labels, 2, penalty=1e-2)
-    distances = []
-    for pull in (1e3, 1e-2, 1e-4):
-        head = fit_near(table, rows, labels, center, pull)
-        distances.append(float((head.weight - center.weight).norm()))
-    assert distances[0] < 1e-2 < distances[1] < distances[2]
-    assert (table.logits(head, rows).argmax(dim=-1) == labels).double().mean() > 0.95
-
-
 @pytest.fixture
 def small_data(tmp_path):
     """Rows like those of `labelme`: features, gold and noisy labels; half of the noisy labels of class 0 are 1."""

@@ -133,3 +133,31 @@ def test_trusted_rows_are_not_corrected():
         everything, labels, 3, penalty=1e-3, matrix=swapped, trusted=torch.ones(400, dtype=torch.bool)
     )
     torch.testing.assert_close(trusted.weight, plain.weight, atol=1e-4, rtol=1e-4)
+
+
+def test_head_with_a_center_moves_only_as_far_as_the_penalty_lets_it():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(60, 5, generator=generator)
+    labels = (features[:, 0] > 0.5).long()
+    table, rows = FeatureTable(features, torch.arange(60)), torch.arange(60)
+    center = table.fit(rows, 1 - labels, 2, penalty=1e-2)
+    moved = []
+    for penalty in (1e3, 1e-2, 1e-4):
+        head = table.fit(rows, labels, 2, penalty=penalty, start=center, center=center)
+        moved.append((float((head.weight - center.weight).norm()), float((head.bias - center.bias).norm())))
+    weights, biases = zip(*moved, strict=True)
+    assert weights[0] < 1e-2 < weights[1] < weights[2]
+    assert biases[0] < 1e-2 < biases[1] < biases[2]
+    assert (table.logits(head, rows).argmax(dim=-1) == labels).double().mean() > 0.95
+
+
+def test_head_fitted_with_votes_equals_the_one_with_the_matrix():
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(80, 4, generator=generator)
+    labels = torch.randint(3, (80,), generator=generator)
+    matrix = torch.softmax(torch.randn(3, 3, generator=generator), dim=1)
+    table, rows = FeatureTable(features, torch.arange(80)), torch.arange(80)
+    options = {"penalty": 1e-3, "trusted": rows < 20, "trusted_weight": 2.0}
+    expected = table.fit(rows, labels, 3, matrix=matrix, **options)
+    found = table.fit(rows, labels, 3, log_likelihood=matrix.log().t()[labels], **options)
+    torch.testing.assert_close(found.weight, expected.weight, atol=1e-4, rtol=1e-3)

@@ -1,0 +1,243 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+Labels of several sources: the votes of all of them against one label per row, judged on gold labels.
+
+Rules, people and a language model voted on the training rows; some rows, drawn by seed, are trusted. `--mode linear`
+fits linear models on the features of a pretrained network, `--mode finetune` trains the network, with the same number
+of steps for each method. Each finished run is one line of the results file and is not repeated.
+
+    python benchmarks/sources.py --data <folder>/real --mode linear
+    python benchmarks/sources.py --data <folder>/real --mode finetune --tasks trec --trusted 100
+    python benchmarks/sources.py --summary
+
+- `auto`: the votes of all sources.
+- `majority_auto`, `majority_glc`, `majority`: `auto`, `glc` and plain training on the majority vote.
+- `dawid_skene`: plain training on the labels of crowd-kit's Dawid-Skene model. Here and above trusted rows have their
+  gold label.
+- `trusted_only`: trusted rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from real_noise import default_cache, unfinished
+from result_files import RESULTS as FOLDER
+from result_files import add_run, make_runs_parser, read_runs
+
+
+RESULTS = FOLDER / "sources.jsonl"
+METHODS = ("auto", "majority_auto", "majority_glc", "majority", "dawid_skene", "trusted_only")
+# Methods that need no trusted rows.
+_WITHOUT_TRUSTED = ("auto", "majority", "dawid_skene")
+# For each method: where the labels come from, and the method on these labels.
+_PARTS = {
+    "auto": ("votes", "auto"),
+    "majority_auto": ("majority", "auto"),
+    "majority_glc": ("majority", "glc"),
+    "majority": ("majority", "no_correction"),
+    "dawid_skene": ("dawid_skene", "no_correction"),
+    "trusted_only": ("majority", "trusted_only"),
+}
+_TRUSTED = (30, 100, 300)
+
+
+@dataclass(frozen=True)
+class VotedTask:
+    """
+    A dataset with votes.
+
+    Args:
+        folder (`str`): In the data folder.
+        more (`tuple[str, ...]`, *optional*): Columns of further sources.
+        kind (`str`, *optional*, defaults to `"text"`): `"text"`, or `"features"` (linear mode only).
+        trusted (`tuple[int, ...]`, *optional*): Numbers of trusted rows.
+    """
+
+    folder: str
+    more: tuple[str, ...] = ()
+    kind: str = "text"
+    trusted: tuple[int, ...] = _TRUSTED
+
+
+TASKS = {
+    "labelme": VotedTask("crowd-labelme", kind="features", trusted=(0, *_TRUSTED)),
+    "trec": VotedTask("wrench-trec"),
+    "youtube": VotedTask("wrench-youtube"),
+    "semeval": VotedTask("wrench-semeval", more=("llm_label",)),
+    "crowd": VotedTask("crowd-sentiment"),
+}
+TITLES = {
+    "labelme": "LabelMe, 59 people",
+    "trec": "TREC, 68 rules",
+    "youtube": "YouTube, 10 rules",
+    "semeval": "SemEval, 164 rules and a language model",
+    "crowd": "sentiment, 203 people",
+}
+
+
+# ---------------------------------------------------------------------- labels
+@cache
+def dense_votes(data: str, task: VotedTask) -> np.ndarray:
+    """The votes of all sources, `(rows, S)`; -1: no vote."""
+    from real_noise_tasks import load_source
+
+    columns = load_source(data, task.folder, task.kind).columns
+    return np.concatenate([columns["votes"], *(columns[name][:, None] for name in task.more)], axis=1)
+
+
+@cache
+def labels_of(data: str, task: VotedTask, way: str, num_labels: int) -> np.ndarray:
+    """One label per row; -1 for rows without votes."""
+    from glc_hf.labels.vote_columns import majority_vote
+    from glc_hf.labels.votes import Votes
+
+    votes = Votes.from_dense(dense_votes(data, task))
+    if way != "dawid_skene":
+        return majority_vote(votes, num_labels)
+    import pandas as pd
+    from crowdkit.aggregation import DawidSkene
+
+    answers = pd.DataFrame({"task": votes.items, "worker": votes.sources, "label": votes.labels})
+    found = DawidSkene(n_iter=100).fit_predict(answers)
+    labels = np.full(len(votes), -1)
+    labels[found.index.to_numpy()] = found.to_numpy()
+    return labels
+
+
+def voted_labels(votes: Any, num_labels: int, trusted: np.ndarray, gold: np.ndarray, seed: int) -> np.ndarray:
+    """The label that the votes make most probable; -1 for rows without votes."""
+    from glc_hf.correction.sources import fit_sources
+
+    model = fit_sources(votes, num_labels, trusted, gold[trusted], seed=seed)
+    return np.where(np.diff(votes.offsets) > 0, model.posterior(votes).argmax(axis=1), -1)
+
+
+# ---------------------------------------------------------------------- runs
+def jobs(options: Any, runs: Sequence[dict]) -> Iterator[tuple[dict, list[str]]]:
+    """The cells that are not finished, with their missing methods."""
+    for seed in options.seeds:
+        for name in options.tasks or TASKS:
+            task = TASKS[name]
+            if options.mode == "finetune" and task.kind == "features":
+                continue
+            for trusted in task.trusted if options.trusted is None else options.trusted:
+                key = {"mode": options.mode, "task": name, "trusted": trusted, "seed": seed}
+                if options.mode == "finetune":
+                    key["steps"] = options.steps
+                wanted = [method for method in options.methods if trusted or method in _WITHOUT_TRUSTED]
+                missing = unfinished(runs, wanted, **key)
+                if missing:
+                    yield key, missing
+
+
+def run_cell(options: Any, key: dict, methods: Sequence[str]) -> Iterator[tuple[str, dict]]:
+    """The figures of one cell, method by method."""
+    from real_noise_tasks import draw_cell, load_features, load_source
+
+    from glc_hf.labels.votes import Votes
+
+    task, trusted, seed = TASKS[key["task"]], key["trusted"], key["seed"]
+    source = load_source(options.data, task.folder, task.kind)
+    votes = Votes.from_dense(dense_votes(options.data, task))
+    chosen = draw_cell(source, lambda columns, seed: columns["label"], trusted, seed).trusted
+    features: Callable = lambda: load_features(options.data, task.folder, task.kind, options.cache)  # noqa: E731
+
+    def cell_of(way: str) -> Any:
+        if way == "votes":
+            labels = voted_labels(votes, source.num_labels, chosen, source.columns["label"], seed)
+        else:
+            labels = labels_of(options.data, task, way, source.num_labels)
+        return draw_cell(source, lambda columns, seed: labels, trusted, seed)
+
+    cells: dict[str, Any] = {}
+    for method in methods:
+        way, name = _PARTS[method]
+        given = votes if way == "votes" else None
+        if options.mode == "linear":
+            from real_noise_linear import LinearCell
+
+            if way not in cells:
+                cells[way] = LinearCell(cell_of(way), features(), seed, given)
+            name = "votes_only" if way == "votes" and not trusted else name
+            yield method, cells[way].run([name])[name]
+        else:
+            from real_noise_finetune import FinetuneCell
+
+            yield method, FinetuneCell(cell_of(way), seed, options.steps, features, given).run(name)
+
+
+def run_all(options: Any) -> None:
+    """Run what is not finished."""
+    import torch
+
+    torch.set_num_threads(options.threads)
+    options.cache = options.cache or default_cache()
+    options.methods = options.methods or METHODS
+    for key, methods in jobs(options, read_runs(RESULTS)):
+        for method, figures in run_cell(options, key, methods):
+            add_run(RESULTS, {**key, "method": method, **figures})
+
+
+# ---------------------------------------------------------------------- tables
+def summary() -> str:
+    """The tables of the committed results."""
+    runs = read_runs(RESULTS)
+    return "\n\n".join(_table(runs, mode) for mode in ("linear", "finetune") if any(r["mode"] == mode for r in runs))
+
+
+def _table(runs: Sequence[dict], mode: str) -> str:
+    found: dict[tuple, dict[str, list[float]]] = {}
+    for run in runs:
+        if run["mode"] == mode:
+            cell = found.setdefault((run["task"], run["trusted"]), {})
+            cell.setdefault(run["method"], []).append(run["accuracy"])
+    order = sorted(found, key=lambda cell: (list(TASKS).index(cell[0]), cell[1]))
+    means = {cell: {method: float(np.mean(values)) for method, values in found[cell].items()} for cell in order}
+    lines, gains = [], []
+    for cell in order:
+        others = {method: mean for method, mean in means[cell].items() if method != "auto"}
+        best = max(others, key=others.__getitem__, default=None)
+        shown = [means[cell].get(method) for method in METHODS]
+        texts = ["" if mean is None else f"{mean:.3f}" for mean in shown]
+        texts = [f"**{text}**" if method == best else text for method, text in zip(METHODS, texts, strict=True)]
+        complete = "auto" in means[cell] and best is not None
+        gains += [means[cell]["auto"] - others[best]] if complete else []
+        seeds = max(len(values) for values in found[cell].values())
+        gain = f"{100 * gains[-1]:+.1f}" if complete else ""
+        lines.append([TITLES[cell[0]], str(cell[1]), *texts, gain, str(seeds)])
+    heads = ["sources", "trusted rows", *(f"`{method}`" for method in METHODS), "points", "seeds"]
+    title = {
+        "linear": "**Linear models on the features of the pretrained network**",
+        "finetune": "**Fine-tuning of the pretrained network**",
+    }[mode]
+    note = "mean accuracy over the seeds; the best of the others in bold; points of `auto` above it"
+    mean = f"Over these cells, `auto` is {100 * float(np.mean(gains)):+.1f} points from the best of the others."
+    rules = ["---", *("---:" for _ in heads[1:])]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in (heads, rules, *lines))
+    return f"{title} ({note})\n\n{table}\n\n{mean}"
+
+
+def main() -> None:
+    parser = make_runs_parser(__doc__)
+    parser.add_argument("--data", help="folder of the datasets")
+    parser.add_argument("--mode", choices=("linear", "finetune"), default="linear")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, help="by default all of the mode")
+    parser.add_argument("--trusted", nargs="+", type=int, help="numbers of trusted rows")
+    parser.add_argument("--methods", nargs="+", choices=METHODS)
+    parser.add_argument("--steps", type=int, default=200, help="finetune: optimizer steps of plain training")
+    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
+    options = parser.parse_args()
+    if not options.summary:
+        if options.data is None:
+            parser.error("--data is needed to run; --summary prints the table of the finished runs")
+        run_all(options)
+    print(summary())
+
+
+if __name__ == "__main__":
+    main()
