@@ -52,8 +52,8 @@ class SourceRow:
         chance: Share of right votes if they had nothing to do with the row; see [`judge_sources`].
         agreement: Share of equal votes among the pairs of its votes and other sources' votes on the same row.
         weight: Exponent of its votes: 1, or less if other sources vote like it.
-        confusions: Its most frequent errors, at most two: `true` and `vote` are classes, and `share` is the share of
-            its votes, as estimated from all votes.
+        confusions: Its most frequent errors, at most two: `true` and `vote` are classes, and `share` is their share of
+            its votes, estimated like `estimated_accuracy`.
         hurts: Whether its votes are right less often than by chance.
     """
 
@@ -81,9 +81,9 @@ class SourceRow:
         """Why the source hurts."""
         interval = f"{format_level(ACCURACY_LEVEL)} interval {format_interval(self.low, self.high)}"
         return (
-            f"{self.name} hurts: {self.right:,} of its {format_count(self.trusted_votes, 'votes')} on trusted rows "
-            f"are right ({self.accuracy:.1%}, {interval}); the same votes on random rows would be right in "
-            f"{self.chance:.1%}."
+            f"{_one_line(self.name)} hurts: {self.right:,} of its {format_count(self.trusted_votes, 'votes')} on "
+            f"trusted rows are right ({self.accuracy:.1%}, {interval}); the same votes on random rows would be right "
+            f"in {self.chance:.1%}."
         )
 
 
@@ -204,10 +204,11 @@ def judge_sources(
     chance = np.bincount(sources, frequencies[labels], minlength=num_sources) / some
     low, high = wilson_interval(accuracy, trusted, ACCURACY_LEVEL)
     hurts = _worse_than_chance(right, trusted, chance)
-    estimated = _probability_right(votes, model, truth) / np.maximum(number, 1)
+    counts = _expected_counts(votes, model, truth)
+    estimated = np.trace(counts, axis1=1, axis2=2) / np.maximum(number, 1)
     agreement = _agreement(votes, num_labels)
     names = [str(name) for name in (label_names if label_names is not None else range(num_labels))]
-    confusions = _confusions(model, names)
+    confusions = _confusions(counts, names)
     rows = [
         SourceRow(
             name=name,
@@ -222,7 +223,7 @@ def judge_sources(
             chance=_rounded(chance[source]) if trusted[source] else None,
             agreement=None if np.isnan(agreement[source]) else _rounded(agreement[source]),
             weight=_rounded(model.weights[source]),
-            confusions=confusions[source] if number[source] else [],
+            confusions=confusions[source],
             hurts=bool(hurts[source]),
         )
         for source, name in enumerate(votes.names)
@@ -231,18 +232,20 @@ def judge_sources(
     return SourceTable([rows[source] for source in np.lexsort((-likely, number == 0, hurts)).tolist()])
 
 
-def _probability_right(votes: Votes, model: SourceModel, truth: np.ndarray) -> np.ndarray:
-    """The sum of p(vote is right) over the votes of each source; 0 or 1 for votes on trusted items."""
-    total = np.zeros(len(votes.names))
-    step = max(1, _NUMBERS_PER_CHUNK // model.num_labels)
+def _expected_counts(votes: Votes, model: SourceModel, truth: np.ndarray) -> np.ndarray:
+    """Expected number of votes per source, vote and true class, `(S, K, K)`, from p(true class | all votes)."""
+    size = model.num_labels
+    counts = torch.zeros(len(votes.names) * size, size, dtype=torch.float64)
+    step = max(1, _NUMBERS_PER_CHUNK // size)
     for start in range(0, len(votes), step):
         items = np.arange(start, min(start + step, len(votes)))
-        part = votes.select(items)
-        right = model.posterior(part)[part.items, part.labels]
-        own = truth[items][part.items]
-        right = np.where(own >= 0, part.labels == own, right)
-        total += np.bincount(part.sources, right, minlength=len(total))
-    return total
+        part, own = votes.select(items), torch.from_numpy(truth[items])
+        posterior = torch.from_numpy(model.posterior(part))
+        posterior[own >= 0] = torch.eye(size, dtype=torch.float64)[own[own >= 0]]
+        index, item = torch.from_numpy(part.sources * size + part.labels), torch.from_numpy(part.items)
+        for some in torch.arange(len(index)).split(step):
+            counts.index_add_(0, index[some], posterior[item[some]])
+    return counts.view(-1, size, size).numpy()
 
 
 def _agreement(votes: Votes, num_labels: int) -> np.ndarray:
@@ -255,27 +258,22 @@ def _agreement(votes: Votes, num_labels: int) -> np.ndarray:
     return np.where(sums[1] > 0, sums[0] / np.maximum(sums[1], 1), np.nan)
 
 
-def _confusions(model: SourceModel, names: list[str]) -> list[list[dict[str, Any]]]:
-    """The largest entries of p(true class, vote | the source votes) outside the diagonal."""
-    size, result = model.num_labels, []
-    step = max(1, _NUMBERS_PER_CHUNK // size**2)
-    for start in range(0, len(model.names), step):
-        part = slice(start, start + step)
-        joint = model.given_vote[part] * (model.coverage[part] * model.class_rates)[:, None, :]
-        joint /= joint.sum(axis=(1, 2), keepdims=True)
-        joint[:, np.arange(size), np.arange(size)] = 0.0
-        shares = joint.reshape(len(joint), -1)
-        most = min(_CONFUSIONS, shares.shape[1])
-        largest = np.argpartition(-shares, most - 1, axis=1)[:, :most]
-        largest = np.take_along_axis(largest, np.argsort(-np.take_along_axis(shares, largest, 1), axis=1), 1)
-        result += [
+def _confusions(counts: np.ndarray, names: list[str]) -> list[list[dict[str, Any]]]:
+    """The largest errors of each source, with their share of its votes."""
+    size, result = len(names), []
+    for source in counts:
+        shares = source / max(source.sum(), 1.0)
+        np.fill_diagonal(shares, 0.0)
+        most = min(_CONFUSIONS, shares.size)
+        largest = np.argpartition(-shares.reshape(-1), most - 1)[:most]
+        largest = largest[np.argsort(-shares.reshape(-1)[largest], kind="stable")]
+        result.append(
             [
-                {"true": names[entry % size], "vote": names[entry // size], "share": _rounded(own[entry])}
-                for entry in entries.tolist()
-                if own[entry] >= _SMALLEST_CONFUSION
+                {"true": names[entry % size], "vote": names[entry // size], "share": _rounded(shares.flat[entry])}
+                for entry in largest.tolist()
+                if shares.flat[entry] >= _SMALLEST_CONFUSION
             ]
-            for own, entries in zip(shares, largest, strict=True)
-        ]
+        )
     return result
 
 
@@ -308,7 +306,7 @@ def _cells(row: SourceRow) -> tuple[str, ...]:
         return "-" if value is None else f"{value:.1%}"
 
     return (
-        row.name,
+        _one_line(row.name),
         f"{row.votes:,} ({row.coverage:.0%})",
         "-" if row.accuracy is None else format_accuracy(row.accuracy, row.trusted_votes, "votes"),
         share(row.estimated_accuracy),
@@ -316,6 +314,10 @@ def _cells(row: SourceRow) -> tuple[str, ...]:
         f"{row.weight:.2f}",
         ", ".join(f"{entry['true']} → {entry['vote']} {entry['share']:.0%}" for entry in row.confusions) or "-",
     )
+
+
+def _one_line(name: str) -> str:
+    return " ".join(name.split())
 
 
 def _named(names: list[str]) -> str:
