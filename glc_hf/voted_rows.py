@@ -49,6 +49,7 @@ def label_by_votes(
     num_labels: int,
     label_names: list[str] | None,
     model: SourceModel | None = None,
+    held_out: np.ndarray | None = None,
 ) -> VotedRows:
     """
     Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. What each
@@ -61,6 +62,7 @@ def label_by_votes(
         label_names (`list[str]`, *optional*): Names of the classes, for votes that are names.
         model ([`SourceModel`], *optional*): What the votes of each source say, if it is known from other rows. Its
             sources may be others than those of the dataset; only votes of sources in both are used.
+        held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
     """
     column = label_column_of(dataset, args)
     flags = Column(np.zeros(len(dataset), dtype=bool), None)
@@ -86,8 +88,10 @@ def label_by_votes(
     lengths = np.diff(offsets) if offsets is not None else np.ones(len(dataset), dtype=np.int64)
     trusted = flags.values if flags.offsets is not None else np.repeat(flags.values, lengths)
     counted = values != IGNORED_LABEL
-    known = np.flatnonzero(trusted & counted)
     if model is None:
+        judging = np.ones(len(dataset), dtype=bool)
+        judging[held_out if held_out is not None else []] = False
+        known = np.flatnonzero(trusted & counted & np.repeat(judging, lengths))
         model = fit_sources(votes, num_labels, known, values[known], seed=args.seed)
     voted = np.diff(votes.offsets) > 0
     given = np.flatnonzero(counted & ~trusted & voted)

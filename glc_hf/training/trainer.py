@@ -227,7 +227,7 @@ class GLCTrainer(HubMixin, StageTrainer):
         if not isinstance(dataset, datasets.Dataset):
             raise TypeError(f"votes of several sources need a `datasets.Dataset`, not a {type(dataset).__name__}.")
         names = label_names_of(dataset, label_column_of(dataset, self.args), self.model)
-        rows = label_by_votes(dataset, self.args, self.num_labels, names)
+        rows = label_by_votes(dataset, self.args, self.num_labels, names, held_out=held_out)
         self.train_dataset, self._label_sources = rows.dataset, rows.model
         return rows.dataset, rows.votes, np.union1d(rows.unused, [] if held_out is None else held_out).astype(np.int64)
 

@@ -218,10 +218,21 @@ def test_sources_are_judged_before_and_after_training(tmp_path, method):
 
 def test_table_does_not_count_rows_that_are_held_out(tmp_path):
     data, _ = voted_rows()
-    whole, part = (
-        make_trainer(tmp_path, data, trusted_eval_fraction=share, eval_strategy="no").sources() for share in (0.0, 0.5)
-    )
-    assert part["good"].trusted_votes < 0.7 * whole["good"].trusted_votes
+    whole, part = (make_trainer(tmp_path, data, trusted_eval_fraction=share) for share in (0.0, 0.5))
+    assert part.sources()["good"].trusted_votes < 0.7 * whole.sources()["good"].trusted_votes
+
+
+def test_labels_of_other_rows_do_not_depend_on_rows_that_are_held_out(tmp_path):
+    data, true = voted_rows()
+    trainer = make_trainer(tmp_path, data, trusted_eval_fraction=0.5)
+    held_out = trainer.training_data.rows.held_out
+    assert len(held_out) > 20
+    kept = np.setdiff1d(np.flatnonzero(data["trusted"]), held_out)
+    dense = np.array([[-1 if vote is None else vote for vote in data[name]] for name in SOURCES]).T
+    votes = Votes.from_dense(dense, tuple(SOURCES))
+    expected = fit_sources(votes, 3, kept, true[kept], seed=trainer.args.seed).posterior(votes).argmax(axis=1)
+    judged = ~np.array(data["trusted"]) & (dense >= 0).any(axis=1)
+    assert (np.array(trainer.train_dataset["label"])[judged] == expected[judged]).all()
 
 
 def test_table_without_votes_is_an_error_that_says_how_to_name_them(tmp_path):
