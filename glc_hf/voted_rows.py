@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import datasets
@@ -11,7 +12,7 @@ import pyarrow as pa
 from datasets import Features
 from transformers.utils import logging
 
-from glc_hf.correction.sources import fit_sources
+from glc_hf.correction.sources import SourceModel, fit_sources
 from glc_hf.labels.columns import find_label_column
 from glc_hf.labels.reading import IGNORED_LABEL, Column, read_flags
 from glc_hf.labels.storage import is_list_type, stored_column, with_columns
@@ -28,11 +29,13 @@ class VotedRows(NamedTuple):
         dataset: The training set, with a label for every row that has votes or is trusted.
         votes: The votes on all labels, in their order (those of -100 included).
         unused: Numbers of the rows without votes that are not trusted: nothing is known about their labels.
+        model: What the votes say.
     """
 
     dataset: datasets.Dataset
     votes: Votes
     unused: np.ndarray
+    model: SourceModel
 
 
 def has_votes(args: Any) -> bool:
@@ -40,16 +43,26 @@ def has_votes(args: Any) -> bool:
     return args.source_columns is not None or args.votes_column is not None
 
 
-def label_by_votes(dataset: datasets.Dataset, args: Any, num_labels: int, label_names: list[str] | None) -> VotedRows:
+def label_by_votes(
+    dataset: datasets.Dataset,
+    args: Any,
+    num_labels: int,
+    label_names: list[str] | None,
+    model: SourceModel | None = None,
+    held_out: np.ndarray | None = None,
+) -> VotedRows:
     """
     Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. What each
     source is worth is counted on the trusted rows; without any, it follows from the agreement of the sources.
 
     Args:
-        dataset (`datasets.Dataset`): The training set.
+        dataset (`datasets.Dataset`): The training set, or rows to audit.
         args (`GLCConfig`): Names the columns.
         num_labels (`int`): K.
         label_names (`list[str]`, *optional*): Names of the classes, for votes that are names.
+        model ([`SourceModel`], *optional*): What the votes of each source say, if it is known from other rows. Its
+            sources may be others than those of the dataset; only votes of sources in both are used.
+        held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
     """
     column = label_column_of(dataset, args)
     flags = Column(np.zeros(len(dataset), dtype=bool), None)
@@ -65,16 +78,21 @@ def label_by_votes(dataset: datasets.Dataset, args: Any, num_labels: int, label_
         column,
         args.trusted_column,
         # Annotators with few answers may have none on these rows.
-        require_votes=args.source_columns is not None,
+        require_votes=args.source_columns is not None and model is None,
     )
+    if model is not None:
+        model, votes = _common_sources(model, votes)
     sources = args.source_columns or ()
     filled = fill_labels(dataset, votes, column, flags, num_labels, sources, args.trusted_column)
     values, offsets = filled.labels.values.copy(), filled.labels.offsets
     lengths = np.diff(offsets) if offsets is not None else np.ones(len(dataset), dtype=np.int64)
     trusted = flags.values if flags.offsets is not None else np.repeat(flags.values, lengths)
     counted = values != IGNORED_LABEL
-    known = np.flatnonzero(trusted & counted)
-    model = fit_sources(votes, num_labels, known, values[known], seed=args.seed)
+    if model is None:
+        judging = np.ones(len(dataset), dtype=bool)
+        judging[held_out if held_out is not None else []] = False
+        known = np.flatnonzero(trusted & counted & np.repeat(judging, lengths))
+        model = fit_sources(votes, num_labels, known, values[known], seed=args.seed)
     voted = np.diff(votes.offsets) > 0
     given = np.flatnonzero(counted & ~trusted & voted)
     values[given] = model.posterior(votes.select(given)).argmax(axis=1)
@@ -86,7 +104,31 @@ def label_by_votes(dataset: datasets.Dataset, args: Any, num_labels: int, label_
         unused = np.flatnonzero(nothing)
         values[unused] = 0
         logger.warning(f"{len(unused):,} rows have no vote and are not trusted: they are not used.")
-    return VotedRows(_with_labels(dataset, column, values, offsets), votes, unused)
+    return VotedRows(_with_labels(dataset, column, values, offsets), votes, unused, model)
+
+
+def _common_sources(model: SourceModel, votes: Votes) -> tuple[SourceModel, Votes]:
+    """The model and the votes of the sources that both have."""
+    if model.names == votes.names:
+        return model, votes
+    own = set(votes.names)
+    names = [name for name in model.names if name in own]
+    unknown = [name for name in votes.names if name not in set(model.names)]
+    if not names:
+        raise ValueError(
+            f"none of the sources of these rows ({_named(unknown)}) is known: the model was trained on the votes of "
+            f"{_named(model.names)}. Use the same names (source_columns, source_names)."
+        )
+    if unknown:
+        logger.warning(
+            f"The votes of {_named(unknown)} are not used: the model was not trained on votes of "
+            f"{'this source' if len(unknown) == 1 else 'these sources'}."
+        )
+    return model.of_sources(names), votes.of_sources(names)
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 
 def label_column_of(dataset: datasets.Dataset, args: Any) -> str:

@@ -10,9 +10,12 @@ import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, List, Value
 
+from glc_hf.audit.given_labels import GivenLabels
 from glc_hf.correction.likelihood import posterior_over_true_labels
-from glc_hf.labels.reading import IGNORED_LABEL, Column
+from glc_hf.correction.sources import SourceModel
+from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.labels.storage import with_format_of
+from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 
 
@@ -40,8 +43,29 @@ def verdicts_on(
         trusted (`Tensor` of shape `(N,)`, *optional*): Flags of correct labels. Their suggested label is the given
             one, and their p_wrong is 0.
     """
+    return _verdicts(posterior_over_true_labels(logits.double(), given, matrix), given, trusted)
+
+
+def verdicts_by_votes(
+    logits: torch.Tensor, given: torch.Tensor, sources: SourceModel, votes: Votes, trusted: torch.Tensor | None = None
+) -> Verdicts:
+    """
+    Return the most probable true label and p_wrong = 1 − p(true = given | x, votes), where
+    p(true = y | x, votes) ∝ g(x)_y · Π_s p(vote_s | y).
+
+    Args:
+        logits (`Tensor` of shape `(N, K)`): Logits of the classifier of true labels.
+        given (`Tensor` of shape `(N,)`): Labels that follow from the votes.
+        sources ([`SourceModel`]): What the votes of each source say.
+        votes ([`Votes`]): The votes on the N items, of the same sources.
+        trusted (`Tensor` of shape `(N,)`, *optional*): As in [`verdicts_on`].
+    """
+    posterior = sources.posterior(votes, torch.log_softmax(logits.double(), dim=-1).numpy())
+    return _verdicts(torch.from_numpy(posterior), given, trusted)
+
+
+def _verdicts(posterior: torch.Tensor, given: torch.Tensor, trusted: torch.Tensor | None) -> Verdicts:
     # In float64 and as a sum over the other classes: rows with p_wrong close to 0 or 1 keep their order.
-    posterior = posterior_over_true_labels(logits.double(), given, matrix)
     suggested = posterior.argmax(dim=-1)
     p_wrong = posterior.scatter(1, given.unsqueeze(1), 0.0).sum(dim=1)
     if trusted is not None:
@@ -57,40 +81,39 @@ def check_audit_columns(dataset: Dataset) -> None:
 
 
 def add_audit_columns(
-    dataset: Dataset,
-    labels: Column,
-    trusted: np.ndarray,
-    logits: torch.Tensor,
-    matrix: CorruptionMatrix,
-    label_names: list[str] | None,
+    dataset: Dataset, labels: GivenLabels, logits: torch.Tensor, label_names: list[str] | None
 ) -> Dataset:
     """
     Return the dataset with the columns `given_label`, `suggested_label` and `p_wrong`.
 
-    A label of -100 is kept and has p_wrong 0. If the labels are lists, the columns are lists too.
+    A label of -100 is kept and has p_wrong 0. If the labels are lists, the columns are lists too. A row without a
+    label (no vote, not trusted) gets the given label -100, p_wrong 0, and the prediction of the model as suggestion.
 
     Args:
         dataset (`Dataset`): The audited rows.
-        labels (`Column`): Their labels.
-        trusted (`np.ndarray` of bool): One flag per entry of `labels.values`.
-        logits (`Tensor` of shape `(N, K)`): One row per label that is not -100, in the order of `labels.values`.
-        matrix ([`CorruptionMatrix`]): The matrix of the noisy source.
+        labels ([`GivenLabels`]): Their labels and votes.
+        logits (`Tensor` of shape `(N, K)`): One row per label that is not -100, in the order of the labels.
         label_names (`list[str]`, *optional*): Names of the classes.
     """
-    given = labels.values.astype(np.int64)
+    values, offsets = labels.rows.labels
+    given = values.astype(np.int64)
     counted = given != IGNORED_LABEL
     suggested, p_wrong = given.copy(), np.zeros(len(given))
-    suggested[counted], p_wrong[counted] = verdicts_on(
-        logits, torch.from_numpy(given[counted]), matrix, torch.from_numpy(trusted[counted])
-    )
+    own, trusted = torch.from_numpy(given[counted]), torch.from_numpy(labels.rows.trusted[counted])
+    if labels.votes is None:
+        suggested[counted], p_wrong[counted] = verdicts_on(logits, own, labels.matrix, trusted)
+    else:
+        suggested[counted], p_wrong[counted] = verdicts_by_votes(logits, own, labels.sources, labels.votes, trusted)
+    missing = labels.missing
+    given[missing], suggested[missing], p_wrong[missing] = IGNORED_LABEL, logits[missing].argmax(dim=-1), 0.0
     classes = ClassLabel(names=label_names) if label_names is not None else Value("int64")
     audited = dataset.with_format(None)
     for name, values, feature in zip(
         COLUMNS, (given, suggested, p_wrong), (classes, classes, Value("float64")), strict=True
     ):
         column = values.tolist()
-        if labels.offsets is not None:
-            column, feature = [part.tolist() for part in np.split(values, labels.offsets[1:-1])], List(feature)
+        if offsets is not None:
+            column, feature = [part.tolist() for part in np.split(values, offsets[1:-1])], List(feature)
         audited = audited.add_column(name, column, feature=feature)
     return with_format_of(dataset, audited)
 
@@ -101,7 +124,7 @@ class Findings:
     Result of an audit, one entry per label. Labels without a verdict (-100, truncated words) are left out.
 
     Attributes:
-        matrix: The corruption matrix, with the names of the classes.
+        matrix: The corruption matrix, with the names of the classes. For votes, the mean of those of the sources.
         row: Row of the label, starting at 0.
         word: Position in the row if rows contain lists, else `None`.
         given, suggested: Classes.
@@ -121,8 +144,9 @@ class Findings:
         table = audited.select_columns(list(COLUMNS)).with_format("arrow")[:]
         given, suggested, p_wrong = (table.column(name).to_pylist() for name in COLUMNS)
         if not given or not isinstance(given[0], list):
-            rows, p_wrong = np.arange(len(given)), np.asarray(p_wrong, dtype=np.float64)
-            return cls(matrix, rows, None, np.asarray(given), np.asarray(suggested), p_wrong)
+            rows = np.flatnonzero(np.asarray(given) != IGNORED_LABEL)
+            given, suggested = (np.asarray(column)[rows] for column in (given, suggested))
+            return cls(matrix, rows, None, given, suggested, np.asarray(p_wrong, dtype=np.float64)[rows])
         entries = [
             (row, word, *entry)
             for row, lists in enumerate(zip(given, suggested, p_wrong, strict=True))

@@ -67,6 +67,19 @@ function drawClasses() {
   });
 }
 
+function drawSources() {
+  if (!data.sources) return;
+  const line = (cells, tag) => {
+    const row = create("tr");
+    row.append(...cells.map((cell) => create(tag, cell)));
+    return row;
+  };
+  byId("sources").append(line(data.sources.header, "th"), ...data.sources.lines.map((cells) => line(cells, "td")));
+  byId("hurting").append(...data.sources.hurting.map((sentence) => create("li", sentence)));
+  byId("hurting").hidden = !data.sources.hurting.length;
+  byId("sources-panel").hidden = false;
+}
+
 function fillSelects() {
   ["given", "suggested"].forEach((id) =>
     byId(id).append(new Option("any", ""), ...data.names.map((name, label) => new Option(name, label))));
@@ -149,5 +162,6 @@ byId("clear").addEventListener("click", () => {
 });
 drawMatrix();
 drawClasses();
+drawSources();
 fillSelects();
 drawRows();

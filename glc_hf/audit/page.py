@@ -17,6 +17,7 @@ import numpy as np
 from datasets import Dataset, Image, LargeList, List, Value
 
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
+from glc_hf.correction.sources import SourceTable
 
 
 PARQUET_FILE, CSV_FILE, PAGE_FILE = "audit.parquet", "audit.csv", "audit.html"
@@ -35,6 +36,7 @@ def write_audit(
     title: str,
     page_rows: int,
     warnings: Sequence[str] = (),
+    sources: SourceTable | None = None,
 ) -> list[Path]:
     """
     Write `audit.parquet`, `audit.csv` and `audit.html`. The files contain class names where they are known.
@@ -43,7 +45,7 @@ def write_audit(
         folder (`str`): Output folder, created if needed.
         audited (`Dataset`): The rows with the audit columns.
         findings (`Findings`): The findings of `audited`.
-        inputs, task, title, page_rows, warnings: See [`make_page`].
+        inputs, task, title, page_rows, warnings, sources: See [`make_page`].
 
     Returns:
         `list[Path]`: Paths of the three files.
@@ -54,7 +56,7 @@ def write_audit(
     named = _with_class_names(audited, findings.matrix.label_names)
     named.to_parquet(str(paths[0]))
     _write_csv(named, paths[1])
-    page = make_page(findings, audited, inputs, task, title, page_rows, warnings)
+    page = make_page(findings, audited, inputs, task, title, page_rows, warnings, sources)
     paths[2].write_text(page, encoding="utf-8")
     return paths
 
@@ -98,6 +100,7 @@ def make_page(
     title: str,
     page_rows: int,
     warnings: Sequence[str] = (),
+    sources: SourceTable | None = None,
 ) -> str:
     """
     Return the HTML page of an audit. It contains everything it needs and loads nothing from the network.
@@ -110,6 +113,7 @@ def make_page(
         title (`str`): Title of the page.
         page_rows (`int`): Maximum number of labels on the page; the most suspect ones are shown.
         warnings (`Sequence[str]`, *optional*): Reasons not to rely on the run, shown above the numbers.
+        sources ([`SourceTable`], *optional*): What each source is worth, if labels are votes of several sources.
     """
     positions = findings.most_suspect(page_rows)
     unit = "labels" if findings.word is not None else "rows"
@@ -118,21 +122,30 @@ def make_page(
     given_counts = np.bincount(findings.given, minlength=matrix.num_labels)
     suspect_counts = np.bincount(findings.given[findings.suspect], minlength=matrix.num_labels)
     drawn = matrix.num_labels <= _MAX_CLASSES_DRAWN
+    evidence, of_matrix = "the rates at which the noisy source confuses the classes", ""
+    if sources is not None:
+        evidence = "what the votes of each source say about the class. The given label is the one that the votes make "
+        evidence += "most probable"
+        of_matrix = "Mean over the votes of all sources. "
     content = {
         "title": title,
         "warnings": list(warnings),
         "summary": f"{num_suspect:,} of {len(findings):,} labels are more likely wrong than right. About "
         f"{expected:,.0f} wrong labels are expected in total ({expected / max(len(findings), 1):.1%}).",
         "explanation": "p(wrong) is the probability that the given label is not the true label. It combines the "
-        "prediction of the model for the row with the rates at which the noisy source confuses the classes.",
+        f"prediction of the model for the row with {evidence}.",
         "limit": f"{len(positions):,} of {len(findings):,} {unit} are on this page, those with the largest p(wrong). "
         "The Parquet and CSV files in the same folder contain all of them. Row numbers start at 0.",
         "names": [matrix.name_of(label) for label in range(matrix.num_labels)],
         "matrix": matrix.probs.round(4).tolist() if drawn else None,
-        "matrixNote": "Click a cell to show the rows with that given and suggested label."
-        if drawn
-        else "Too many classes to draw. Largest confusions: "
-        + "; ".join(f"{e['true']} → {e['noisy']} {e['probability']:.0%}" for e in matrix.largest_confusions(10)),
+        "matrixNote": of_matrix
+        + (
+            "Click a cell to show the rows with that given and suggested label."
+            if drawn
+            else "Too many classes to draw. Largest confusions: "
+            + "; ".join(f"{e['true']} → {e['noisy']} {e['probability']:.0%}" for e in matrix.largest_confusions(10))
+        ),
+        "sources": None if sources is None else _sources_panel(sources),
         "classes": [
             {"noise": round(float(noise), 4), "given": int(given), "suspect": int(suspect)}
             for noise, given, suspect in zip(matrix.noise_rates, given_counts, suspect_counts, strict=True)
@@ -149,6 +162,10 @@ def make_page(
     for name, text in (("SCRIPT_HASH", digest), ("TITLE", html.escape(title)), ("SCRIPT", script), ("DATA", data)):
         page = page.replace(f"@{name}@", text)
     return page
+
+
+def _sources_panel(sources: SourceTable) -> dict[str, Any]:
+    return {"header": SourceTable.header, "lines": sources.cells(), "hurting": sources.sentences()}
 
 
 def _page_rows(

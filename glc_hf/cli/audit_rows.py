@@ -12,17 +12,20 @@ from datasets import Dataset, List, Value
 
 from glc_hf.audit.findings import COLUMNS, GIVEN, P_WRONG, SUGGESTED, Findings, check_audit_columns
 from glc_hf.audit.page import write_audit
+from glc_hf.cli.answer_file import add_answers, check_task, columns_of_votes
 from glc_hf.cli.data import Rows, choose_split, columns_of, load_rows, load_splits
 from glc_hf.cli.model import check_labels_fit, prepare
 from glc_hf.cli.options import DataArguments, ModelArguments, NoiseArguments
 from glc_hf.cli.parsing import TrainOptions
 from glc_hf.cli.report import COMPARISON_FILE, DIGITS
 from glc_hf.correction.reliability import matrix_warnings, same_row_for_every_class
+from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
 from glc_hf.hub.facts import read_facts
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
+from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices, load_sources
 from glc_hf.noise.families import WEAK
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.trainer import GLCTrainer
@@ -30,6 +33,7 @@ from glc_hf.training.trainer import GLCTrainer
 
 _TASKS = {"text-classification": "text", "token-classification": "token", "image-classification": "image"}
 _WORD = "__word__"
+_VOTE_COLUMNS = ("source_columns", "votes_column")
 
 
 class FolderAudit(NamedTuple):
@@ -63,20 +67,36 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}.")
     if (folder / COMPARISON_FILE).is_file():
-        models = sorted(str(path.parent) for path in folder.glob(f"*/{MATRIX_FILE}"))
+        files = (path for name in (MATRIX_FILE, SOURCES_FILE) for path in folder.glob(f"*/{name}"))
+        models = sorted(str(path.parent) for path in files)
         raise ValueError(
             f"{folder} contains a comparison: name the folder of one of its models, {' or '.join(models)}."
         )
     facts = read_facts(folder)
-    if not (folder / MATRIX_FILE).is_file():
+    sources = load_sources(folder)
+    if sources is None and not (folder / MATRIX_FILE).is_file():
+        if load_matrices(folder):
+            raise ValueError(
+                f"{folder} does not contain what the votes of its sources say: it was saved by an earlier version. "
+                "Train again to audit with it."
+            )
         raise FileNotFoundError(
             f"there is no {MATRIX_FILE} in {folder}: an audit needs one, and the method {facts['method']!r} does not "
             "use one. Train with --method auto or glc."
         )
+    if sources is None and any(getattr(arguments, name) is not None for name in (*_VOTE_COLUMNS, "answers")):
+        raise ValueError(
+            f"the model in {folder} was trained on one label per row, not on votes of several sources: leave out "
+            "--source-columns, --votes-column and --answers."
+        )
     if facts["task"] not in _TASKS:
         raise ValueError(f"{folder} contains a model for {facts['task']}; an audit supports {', '.join(_TASKS)}.")
-    matrix = CorruptionMatrix.from_pretrained(folder)
-    if same_row_for_every_class(matrix) and not arguments.force:
+    if sources is None:
+        matrix = CorruptionMatrix.from_pretrained(folder)
+    else:
+        matrix = sources.mean_matrix(facts["label_names"])
+    # Sources whose errors cancel out have such a mean, but say something about the class.
+    if sources is None and same_row_for_every_class(matrix) and not arguments.force:
         raise ValueError(
             f"the run in {folder} can't be trusted: its corruption matrix has the same row for every class, so the "
             "given labels say nothing about the true ones and an audit would be meaningless. Nothing was written. "
@@ -87,7 +107,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     verdict = Verdict.from_dict(facts["verdict"]) if facts.get("verdict") else None
     if verdict is not None and verdict.judges_model:
         warnings.insert(0, f"verdict of the training: {verdict.sentence}")
-    options = _train_options(folder, facts, arguments)
+    options = _train_options(folder, facts, arguments, votes=sources is not None)
     raw, rows = _load(options, matrix, _TASKS[facts["task"]])
     check_audit_columns(raw)
     check_labels_fit(rows)
@@ -96,19 +116,24 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         words = [list(range(len(labels))) for labels in rows.train.with_format(None)[rows.columns.label]]
         rows.train = rows.train.add_column(_WORD, words, feature=List(Value("int64")))
     prepared = prepare(rows, options, carried=(_WORD,))
-    trainer = GLCTrainer(prepared.model, options.config, data_collator=prepared.collator, corruption_matrix=matrix)
+    known = matrix if sources is None else None
+    trainer = GLCTrainer(prepared.model, options.config, data_collator=prepared.collator, corruption_matrix=known)
+    trainer.given_sources = sources
     audited = _add_columns(raw, rows, trainer.audit(prepared.train), matrix.label_names)
     findings = Findings.of(audited, matrix)
     output = Path(arguments.output_dir).expanduser() if arguments.output_dir else folder / "audit"
     name = options.data.dataset or (facts.get("dataset") or {}).get("name") or "the run"
     title = f"Label audit: {Path(name).name if Path(name).exists() else name}"
-    paths = write_audit(output, audited, findings, rows.columns.inputs, task, title, arguments.page_rows, warnings)
+    table = SourceTable.from_list(facts["sources"]) if sources is not None else None
+    inputs = rows.columns.inputs
+    paths = write_audit(output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table)
     trusted = int(read_flags(rows.train, flag).values.sum()) if flag in rows.train.column_names else 0
     return FolderAudit(findings, trusted, paths, warnings)
 
 
-def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace) -> TrainOptions:
+def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, votes: bool) -> TrainOptions:
     """Return the options of `glc-hf train` that load the rows: those given, or those of the run."""
+    columns = _vote_columns(facts["arguments"], arguments) if votes else {}
     config = {
         "output_dir": str(folder),
         "per_device_eval_batch_size": arguments.batch_size,
@@ -116,6 +141,7 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace) ->
         "label_column": arguments.label_column,
         "report_to": "none",
         "disable_tqdm": True,
+        **columns,
     }
     model = ModelArguments(model=str(folder))
     if arguments.dataset is not None:
@@ -124,6 +150,8 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace) ->
             **{name: getattr(arguments, name) for name in names},
             train_split=arguments.split,
             max_length=arguments.max_length,
+            answers=arguments.answers,
+            answer_columns=arguments.answer_columns,
         )
         return TrainOptions(data, NoiseArguments(), model, GLCConfig(**config))
     dataset, of_run = facts.get("dataset") or {}, facts["arguments"]
@@ -138,7 +166,28 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace) ->
         kind(**{field.name: of_run[field.name] for field in dataclasses.fields(kind) if field.name in of_run})
         for kind in (DataArguments, NoiseArguments)
     )
+    data.answers, data.answer_columns = arguments.answers, arguments.answer_columns
     return TrainOptions(data, noise, model, GLCConfig(**config))
+
+
+def _vote_columns(of_run: dict[str, Any], arguments: Namespace) -> dict[str, Any]:
+    """Return the columns of the votes and the names of their sources: those given, or those of the run."""
+    given = {name: getattr(arguments, name) for name in _VOTE_COLUMNS if getattr(arguments, name) is not None}
+    if arguments.answers is not None:
+        if given:
+            option = next(iter(given)).replace("_", "-")
+            raise ValueError(f"--answers and --{option} both say where the votes are: give one of them.")
+        return {}
+    if given:
+        # The names of the run are those of its columns, or of the places in its lists.
+        same = given.get("source_columns") in (None, of_run.get("source_columns"))
+        return {**given, "source_names": of_run.get("source_names") if same else None}
+    if "answers" in of_run:
+        raise ValueError(
+            f"the votes of the run came from a second file, {of_run['answers']}: name it, or one with answers on the "
+            "rows to audit, with --answers. Votes can also be in columns: --source-columns, --votes-column."
+        )
+    return {name: of_run[name] for name in (*_VOTE_COLUMNS, "source_names") if name in of_run}
 
 
 def _load(options: TrainOptions, matrix: CorruptionMatrix, task: str) -> tuple[Dataset, Rows]:
@@ -148,9 +197,25 @@ def _load(options: TrainOptions, matrix: CorruptionMatrix, task: str) -> tuple[D
         rows = load_rows(options)
         return rows.train, rows
     raw = choose_split(load_splits(data.dataset, data.dataset_config), data.train_split, "--split")
-    columns = columns_of(raw.features, options, task)
-    check_words(raw, columns.inputs[0], columns.label, "the dataset")
-    encoded, names = encode_labels({"the dataset": raw}, columns.label, names=matrix.label_names)
+    train = raw
+    if data.answers is not None:
+        answers = choose_split(load_splits(data.answers, None, "--answers"), "train", "--answers")
+        train = add_answers(raw, answers, options)
+    votes = columns_of_votes(options.config)
+    for name in votes:
+        if name not in train.column_names:
+            raise ValueError(
+                f"the dataset has no column {name!r} of votes; its columns are {', '.join(train.column_names)}. Name "
+                "those of the votes with --source-columns or --votes-column."
+            )
+    columns = columns_of(train.features, options, task)
+    check_task(columns.task, options)
+    check_words(train, columns.inputs[0], columns.label, "the dataset")
+    # Rows with votes need no label of their own.
+    unlabeled = ("the dataset",) if votes else ()
+    encoded, names = encode_labels(
+        {"the dataset": train}, columns.label, names=matrix.label_names, unlabeled=unlabeled
+    )
     train = encoded["the dataset"]
     if flag in train.column_names:
         train = encode_flags(train, flag)
@@ -169,14 +234,17 @@ def _add_columns(raw: Dataset, rows: Rows, audited: Dataset, names: list[str] | 
 
 
 def _per_word(columns: dict[str, Any], words: Any, labels: Any) -> dict[str, list[list[Any]]]:
-    """Map values from tokens to words. A truncated word, or one labeled -100, keeps its label and has no p_wrong."""
+    """Map values from tokens to words. A truncated word, or one labeled -100, keeps its label and has no p_wrong; nor
+    has a word without a vote and a label."""
     result: dict[str, list[list[Any]]] = {name: [] for name in COLUMNS}
     for row, given in enumerate(labels):
+        # In rows with votes, a label may be missing (-1).
+        given = [label if label >= 0 else IGNORED_LABEL for label in given]
         suggested, p_wrong = list(given), [None] * len(given)
-        tokens = zip(words[row], columns[SUGGESTED][row], columns[P_WRONG][row], strict=True)
-        for word, better, wrong in tokens:
-            if word is not None and word >= 0 and given[word] != IGNORED_LABEL:
-                suggested[word], p_wrong[word] = better, wrong
+        tokens = zip(words[row], *(columns[name][row] for name in (GIVEN, SUGGESTED, P_WRONG)), strict=True)
+        for word, label, better, wrong in tokens:
+            if word is not None and word >= 0 and label != IGNORED_LABEL:
+                given[word], suggested[word], p_wrong[word] = label, better, wrong
         for name, values in ((GIVEN, list(given)), (SUGGESTED, suggested), (P_WRONG, p_wrong)):
             result[name].append(values)
     return result

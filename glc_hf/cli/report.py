@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from glc_hf._compat import versions
 from glc_hf.cli.data import count_changed_labels, count_labels
 from glc_hf.cli.terminal import print_table
+from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
-from glc_hf.hub.facts import measured_on, public_name, stage1_of
+from glc_hf.hub.facts import measured_on, public_name, sources_of, stage1_of
 from glc_hf.intervals import (
     ACCURACY_LEVEL,
     MATRIX_LEVEL,
@@ -70,6 +71,7 @@ def results_of(
         "interval_levels": {"accuracy": ACCURACY_LEVEL, "noise_rates": MATRIX_LEVEL},
         "distance_to_true_matrix": matrix.distance(true) if matrix is not None and true is not None else None,
         "largest_confusions": matrix.largest_confusions() if matrix is not None else [],
+        "sources": sources_of(trainer),
         "verdict": None if trainer.verdict is None else trainer.verdict.to_dict(),
         "warnings": trainer.warnings,
         "metrics": metrics,
@@ -199,10 +201,13 @@ def print_results(results: dict[str, Any], folder: str) -> None:
     lines["saved to"] = folder
     pipeline = f'transformers.pipeline("{results["task"]}-classification", model="{folder}")'
     print_table(f"glc_hf: method {results['method']}", list(lines.items()), highlight=final)
+    sources = SourceTable.from_list(results["sources"])
+    if len(sources):
+        print_table("glc_hf: sources of labels", sources.cells(), SourceTable.header)
     verdict = None if results["verdict"] is None else Verdict.from_dict(results["verdict"])
     if verdict is not None and verdict.judges_model:
         print(f"verdict: {verdict}")
-    for warning in results["warnings"]:
+    for warning in [*results["warnings"], *sources.sentences()]:
         print(f"warning: {warning}")
     print(f"load with: {pipeline}")  # below the table, where a narrow terminal does not break it into pieces
 

@@ -73,6 +73,7 @@ def gather_facts(trainer: Any, finished_at: int | None = None) -> dict[str, Any]
         "stage1": stage1_of(trainer),
         "evaluation": _evaluation(trainer, finished_at),
         "verdict": None if trainer.verdict is None else trainer.verdict.to_dict(),
+        "sources": sources_of(trainer),
         "warnings": trainer.warnings,
         "step": trainer.state.global_step,
         "epoch": trainer.state.epoch,
@@ -102,6 +103,11 @@ def stage1_of(trainer: Any) -> str | None:
     """What the first stage trained, whose metrics are those before correction; `None` if there is only one stage."""
     stages = trainer.method.first_stages()
     return stages[0].description if stages else None
+
+
+def sources_of(trainer: Any) -> list[dict[str, Any]]:
+    """What each source of votes is worth, ready for JSON; empty without votes of several sources."""
+    return [] if trainer.training_data.votes is None else trainer.sources().to_list()
 
 
 class Measured(NamedTuple):

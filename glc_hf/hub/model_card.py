@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,7 @@ from transformers.utils import logging
 
 from glc_hf.correction.verdict import Verdict
 from glc_hf.hub.facts import base_model_of, dataset_of, gather_facts, read_facts, write_facts
+from glc_hf.hub.sources_section import draw_worst_sources, sources_section
 from glc_hf.intervals import (
     ACCURACY_LEVEL,
     MATRIX_LEVEL,
@@ -39,6 +41,7 @@ _SHOWN_CONFUSIONS = 3
 _PICTURE_DPI = 150  # the intervals are small
 # With more classes, the card has no table per class.
 _MAX_CLASSES_IN_TABLE = 60
+_MAX_ENTRIES_OF_A_SETTING = 20
 
 
 def write_card(folder: str | Path) -> Path:
@@ -53,11 +56,12 @@ def write_card(folder: str | Path) -> Path:
     if (folder / MATRIX_FILE).is_file():
         matrix = CorruptionMatrix.from_pretrained(folder)
         matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight", dpi=_PICTURE_DPI)
-    make_card(read_facts(folder), matrix).save(folder / CARD_FILE)
+    facts = read_facts(folder)
+    make_card(facts, matrix, draw_worst_sources(folder, facts, _PICTURE_DPI)).save(folder / CARD_FILE)
     return folder / CARD_FILE
 
 
-def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> ModelCard:
+def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None, drawn: Sequence[str] = ()) -> ModelCard:
     """
     Return the card of a run.
 
@@ -66,6 +70,8 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> ModelCa
             Facts from [`glc_hf.hub.facts.gather_facts`] and those added with [`ModelCardCallback.add_facts`].
         matrix ([`CorruptionMatrix`], *optional*):
             The matrix that the run used.
+        drawn (`Sequence[str]`, *optional*):
+            Names of the sources of votes whose matrices are in the picture beside the card.
     """
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
@@ -89,6 +95,7 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> ModelCa
             for entry in (matrix.largest_confusions(_SHOWN_CONFUSIONS) if matrix is not None else [])
         ],
         facts=facts,
+        sources=sources_section(facts, list(drawn)),
         verdict=_verdict(facts),
         **_evaluation(facts),
         accuracy_level=format_level(ACCURACY_LEVEL),
@@ -98,7 +105,7 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> ModelCa
         seed=facts["seed"],
         steps=f"{facts['step']:,} steps{epochs} in the last stage",
         decisions=[_escape(decision) for decision in (facts.get("verdict") or {}).get("decisions", ())],
-        arguments=facts["arguments"],
+        arguments={name: _shortened(value) for name, value in facts["arguments"].items()},
         versions=", ".join(f"{name} {value}" for name, value in facts["versions"].items()),
         limits=_limits(facts, matrix),
     )
@@ -180,6 +187,10 @@ def _labels(facts: dict[str, Any]) -> str:
         sentences.append(
             f"Training set: {size}. Trusted (carefully checked) labels: {rows['trusted']:,} ({share:.1%})."
         )
+    if facts.get("sources"):
+        sentences.append(
+            f"Labels that are not trusted follow from the votes of {format_count(len(facts['sources']), 'sources')}."
+        )
     if noise:
         strength = f", strength {noise['strength']:g}" if noise.get("strength") is not None else ""
         changed = f", {noise['changed_labels']:,} labels changed" if noise.get("changed_labels") else ""
@@ -214,6 +225,15 @@ def _mean_noise(matrix: CorruptionMatrix) -> str:
         return mean
     bounds = mean_interval(matrix.noise_rates, *matrix.noise_rate_interval())
     return f"{mean} ({format_level(MATRIX_LEVEL)} interval: {format_interval(*bounds)})"
+
+
+def _shortened(value: Any) -> Any:
+    """A setting, without the middle of a long list such as the names of all annotators."""
+    if not isinstance(value, list) or len(value) <= _MAX_ENTRIES_OF_A_SETTING:
+        return value
+    half = _MAX_ENTRIES_OF_A_SETTING // 2
+    entries = [*map(repr, value[:half]), f"… {len(value) - 2 * half:,} more …", *map(repr, value[-half:])]
+    return f"[{', '.join(entries)}]"
 
 
 def _class_name(facts: dict[str, Any], label: int) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +65,16 @@ class Votes:
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         places = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[items], lengths)
         return Votes(self.names, offsets, self.sources[places], self.labels[places])
+
+    def of_sources(self, names: Sequence[str]) -> Votes:
+        """The votes of these sources, numbered in this order; other votes are left out."""
+        number = {name: position for position, name in enumerate(names)}
+        renumbered = np.array([number.get(name, -1) for name in self.names], dtype=np.int64)[self.sources]
+        kept = np.flatnonzero(renumbered >= 0)
+        items, sources = self.items[kept], renumbered[kept]
+        order = np.lexsort((sources, items))
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(items, minlength=len(self)))]).astype(np.int64)
+        return Votes(tuple(names), offsets, sources[order], self.labels[kept][order])
 
     def counts(self, num_labels: int) -> np.ndarray:
         """Number of votes for each class, `(items, K)`."""

@@ -276,8 +276,9 @@ class Method:
         # Whether rows have numbers; those of a stream don't. Set by the trainer before the stages are asked for.
         self.numbered = True
         # The votes of several sources on each item, by its number, and whether any row is trusted; also set by the
-        # trainer.
+        # trainer. What the votes say is estimated by the method.
         self.votes: Votes | None = None
+        self.sources: SourceModel | None = None
         self.has_trusted = True
         # Why no linear model can be fitted on features of the network; `None` if one can. Set by the trainer.
         self.no_features: str | None = None
@@ -384,8 +385,7 @@ class MatrixMethod(Method):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # What the votes of several sources say, and the table of it that the loss uses.
-        self.sources: SourceModel | None = None
+        # What the loss uses of `sources`.
         self._table: VoteTable | None = None
 
     def first_stage(self) -> Stage | None:

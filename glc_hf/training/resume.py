@@ -36,7 +36,7 @@ from transformers.utils import logging
 from glc_hf.correction.verdict import load_verdict, save_verdict
 from glc_hf.matrix import MATRIX_TENSOR_FILE, CorruptionMatrix
 from glc_hf.methods.base import Method
-from glc_hf.methods.matrix_files import load_matrices, save_matrices
+from glc_hf.methods.matrix_files import SOURCES_TENSOR_FILE, load_matrices, save_matrices
 
 
 logger = logging.get_logger(__name__)
@@ -207,7 +207,7 @@ class RunFolder:
     def finish(self) -> None:
         """Remove the stored weights of a complete run; the estimate stays."""
         for file in self.state.glob("*.safetensors"):
-            if file.name not in ("estimate.safetensors", MATRIX_TENSOR_FILE):
+            if file.name not in ("estimate.safetensors", MATRIX_TENSOR_FILE, SOURCES_TENSOR_FILE):
                 file.unlink(missing_ok=True)
 
     def find_resume_point(self, num_first_stages: int, processes: int) -> ResumePoint | None:

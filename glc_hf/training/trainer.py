@@ -19,12 +19,13 @@ from transformers.utils import logging
 from glc_hf import __version__
 from glc_hf._compat import check_trainer, has_prepared_models, undo_preparation
 from glc_hf.audit.findings import add_audit_columns, check_audit_columns
+from glc_hf.audit.given_labels import given_labels
+from glc_hf.correction.sources import SourceModel, SourceTable, judge_sources
 from glc_hf.correction.verdict import Verdict, save_verdict
 from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
-from glc_hf.labels.labeled_rows import LabeledRows
 from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
@@ -86,7 +87,8 @@ class GLCTrainer(HubMixin, StageTrainer):
     After `train()`, `corruption_matrix` is the matrix that was used, `verdict` says what the run is worth, and
     `warnings` lists reasons not to rely on it. `save_model` writes them and a model card beside the weights, and the
     model is a plain one that `from_pretrained` and `pipeline` load without this library. `push_to_hub` uploads all of
-    it in one commit, and `audit` finds the labels of a dataset that look wrong.
+    it in one commit, and `audit` finds the labels of a dataset that look wrong. With votes of several sources,
+    `sources()` says what each of them is worth.
     """
 
     _tag_names = ["glc_hf", "label-noise"]  # noqa: RUF012  (the name that Trainer uses)
@@ -131,6 +133,10 @@ class GLCTrainer(HubMixin, StageTrainer):
         self.num_labels = check_model(self.model)
         self.given_matrix = check_matrix(corruption_matrix, self.num_labels)
         self.class_names: list[str] | None = None
+        # What the votes of a trained folder say, for audits without training; see `load_sources`.
+        self.given_sources: SourceModel | None = None
+        self._label_sources: SourceModel | None = None
+        self._judged: tuple[SourceModel, SourceTable] | None = None
         # Stages that several trainers share; see `compare_methods`.
         self.shared_stages: dict[Stage, FinishedStage] | None = None
         self._stage_history: list[dict[str, Any]] = []
@@ -178,6 +184,27 @@ class GLCTrainer(HubMixin, StageTrainer):
         was considered, and whether correction helps. `None` before `train()`, and for methods that don't judge it."""
         return None if self.method is None else self.method.verdict
 
+    def sources(self) -> SourceTable:
+        """
+        What each source of votes is worth: how often it votes and is right, with whom it agrees, its most frequent
+        errors, and whether it hurts. After `train()` it is based on what the method estimated, and before that on
+        the votes alone.
+
+        Returns:
+            [`~glc_hf.correction.sources.SourceTable`]: One row per source, the best first. `print` shows it.
+        """
+        data = self.training_data
+        if data is None or data.votes is None:
+            raise ValueError(
+                "there are no votes of several sources: name their columns with GLCConfig(source_columns=[…]), or one "
+                "column of lists with votes_column=…"
+            )
+        model = self.method.sources or self._label_sources
+        if self._judged is None or self._judged[0] is not model:
+            items, labels = data.numbers_of("trusted"), data.item_labels("trusted")
+            self._judged = model, judge_sources(data.votes, model, items, labels, self.class_names)
+        return self._judged[1]
+
     def _make_method(self) -> Method:
         if self.num_labels is None:
             raise ValueError(
@@ -200,8 +227,8 @@ class GLCTrainer(HubMixin, StageTrainer):
         if not isinstance(dataset, datasets.Dataset):
             raise TypeError(f"votes of several sources need a `datasets.Dataset`, not a {type(dataset).__name__}.")
         names = label_names_of(dataset, label_column_of(dataset, self.args), self.model)
-        rows = label_by_votes(dataset, self.args, self.num_labels, names)
-        self.train_dataset = rows.dataset
+        rows = label_by_votes(dataset, self.args, self.num_labels, names, held_out=held_out)
+        self.train_dataset, self._label_sources = rows.dataset, rows.model
         return rows.dataset, rows.votes, np.union1d(rows.unused, [] if held_out is None else held_out).astype(np.int64)
 
     def estimation_run(self, stages: list[TrainedStage]) -> TrainedStages:
@@ -345,25 +372,24 @@ class GLCTrainer(HubMixin, StageTrainer):
     def audit(self, dataset: datasets.Dataset) -> datasets.Dataset:
         """
         Find the labels of a dataset that look wrong, and suggest better ones, from the posterior over true labels,
-        p(true = y | x, given) ∝ g(x)_y · Ĉ[y, given]. With several processes, each computes the whole result.
+        p(true = y | x, given) ∝ g(x)_y · Ĉ[y, given], or g(x)_y · Π_s p(vote_s | y) for votes of several sources.
+        The given label of an untrusted row with votes is the class that the votes make most probable. With several
+        processes, each computes the whole result.
 
         Args:
             dataset (`datasets.Dataset`):
-                Rows with the columns of `train_dataset`: inputs, labels and, if some rows are trusted, their flags.
-                They can be the training rows or other rows of the same noisy source.
+                Rows with the columns of `train_dataset`: inputs, labels or votes and, if some rows are trusted, their
+                flags. They can be the training rows or other rows of the same noisy sources.
 
         Returns:
             `datasets.Dataset`: The same rows in the same order, with the columns `given_label`, `suggested_label` (the
             most probable label) and `p_wrong` (the probability that the given label is wrong; 0 for trusted rows).
-            These are lists if labels are lists; a token labeled -100 keeps this label.
+            These are lists if labels are lists; a token labeled -100 keeps this label. An untrusted row without votes
+            has the given label -100, p_wrong 0, and the prediction of the model as suggestion.
         """
         matrix, args = self.corruption_matrix, self.args
-        if matrix is None and self.corruption_matrices:
-            raise ValueError(
-                "an audit needs one label per row, but the model was trained on the votes of several sources: train "
-                "on one of them, or on their majority vote, to audit it."
-            )
-        if matrix is None:
+        sources = self.given_sources if self.method is None else self.method.sources
+        if matrix is None and sources is None:
             raise ValueError(
                 f"an audit needs the corruption matrix, but method {args.method!r} has none (or is not trained yet): "
                 "train with 'auto' or 'glc', or pass a known one as `GLCTrainer(…, corruption_matrix=…)`."
@@ -373,18 +399,19 @@ class GLCTrainer(HubMixin, StageTrainer):
         if len(dataset) == 0:
             raise ValueError("there are no rows to audit: the dataset is empty.")
         check_audit_columns(dataset)
-        rows = LabeledRows(
-            dataset, args.label_column, args.trusted_column, matrix.num_labels, "audit", needs_flags=False
-        )
-        view = self.without_unused_columns(dataset, rows.label_column)
+        labels = given_labels(dataset, args, self.model, self.num_labels, matrix, sources)
+        rows = labels.rows
+        view = self.without_unused_columns(labels.dataset, rows.label_column)
         logits = torch.cat([batch.logits for batch in infer(self, view, "all")])
         if len(logits) != rows.count("all"):
             raise ValueError(
                 f"the model returned logits for {len(logits):,} labels, but column {rows.label_column!r} has "
                 f"{rows.count('all'):,}: the collator or the transform drops labels."
             )
-        names = label_names_of(dataset, rows.label_column, self.model) or matrix.label_names
-        return add_audit_columns(dataset, rows.labels, rows.trusted, logits, matrix, names)
+        names = label_names_of(labels.dataset, rows.label_column, self.model)
+        if names is None and matrix is not None:
+            names = matrix.label_names
+        return add_audit_columns(dataset, labels, logits, names)
 
     # ------------------------------------------------------------------ saving
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
@@ -392,7 +419,7 @@ class GLCTrainer(HubMixin, StageTrainer):
         super()._save(output_dir, state_dict)
         folder = output_dir if output_dir is not None else self.args.output_dir
         if self.first_stage is None and self.args.should_save:
-            save_matrices(self.corruption_matrices, folder)
+            save_matrices(self.corruption_matrices, folder, None if self.method is None else self.method.sources)
             save_verdict(self.verdict, folder)
             self.model_card.save(folder)
 

@@ -18,6 +18,7 @@ from PIL import Image
 from glc_hf import CorruptionMatrix
 from glc_hf.audit.findings import Findings
 from glc_hf.audit.page import make_page
+from glc_hf.correction.sources import SourceRow, SourceTable
 
 
 NAMES = ["cat", "dog", "<b>cow</b>"]
@@ -65,6 +66,28 @@ def test_page_contains_the_warnings_of_the_run() -> None:
     assert "</script><script>" not in page
     assert page.index('id="warnings"') < page.index('id="summary"')
     assert _data(_page(30)[0])["warnings"] == []
+
+
+def _sources(number: int = 2) -> SourceTable:
+    rows = [
+        SourceRow(f"{EVIL[0]} {n}", 90, 0.9, 30, 3, 0.1, 0.05, 0.2, 0.1, 0.3, None, 1.0, [], hurts=True)
+        for n in range(number)
+    ]
+    return SourceTable(rows)
+
+
+def test_page_shows_what_the_sources_are_worth() -> None:
+    assert _data(_page(30)[0])["sources"] is None
+    rows = Dataset.from_dict({"text": ["x"] * 30})
+    page = make_page(_findings(30), rows, ("text",), "text", "t", 10, sources=_sources(50))
+    data = _data(page)
+    assert "</script><script>" not in page
+    assert data["sources"]["header"] == list(SourceTable.header)
+    assert len(data["sources"]["lines"]) == 21
+    assert data["sources"]["lines"][10][0] == "… 30 more"
+    assert data["sources"]["hurting"][0].startswith(EVIL[0])
+    assert data["sources"]["hurting"][-1] == "40 more sources hurt."
+    assert data["matrixNote"].startswith("Mean over the votes of all sources.")
 
 
 def test_page_loads_nothing_from_the_network() -> None:
@@ -196,3 +219,17 @@ def test_page_works_in_a_real_browser(browser: Any, tmp_path: Path) -> None:
     assert tuple(item.text for item in browser.find_elements("css selector", "#warnings li")) == warnings
     assert browser.title == "Label audit: <animals>"
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_sources_are_shown_as_text_in_a_real_browser(browser: Any, tmp_path: Path) -> None:
+    rows = Dataset.from_dict({"text": ["x"] * 30})
+    for sources, lines in ((None, 0), (_sources(), 3)):
+        page = make_page(_findings(30), rows, ("text",), "text", "t", 10, sources=sources)
+        (tmp_path / "audit.html").write_text(page, encoding="utf-8")
+        browser.get((tmp_path / "audit.html").as_uri())
+        panel = browser.find_element("css selector", "#sources-panel")
+        assert panel.is_displayed() == (sources is not None)
+        assert len(browser.find_elements("css selector", "#sources tr")) == lines
+        assert not browser.find_elements("css selector", "#sources-panel script")
+    assert browser.find_element("css selector", "#sources td").text == f"{EVIL[0]} 0"
+    assert len(browser.find_elements("css selector", "#hurting li")) == 2

@@ -16,9 +16,12 @@ from transformers.pipelines import SUPPORTED_TASKS
 
 from glc_hf import CorruptionMatrix, GLCTrainer, __version__
 from glc_hf.cli.main import main
+from glc_hf.correction.sources import SourceRow
 from glc_hf.hub.facts import base_model_of, measured_on, public_name, read_facts
 from glc_hf.hub.model_card import make_card, write_card
+from glc_hf.hub.sources_section import SOURCES_PICTURE_FILE, draw_worst_sources
 from glc_hf.intervals import mean_interval, wilson_interval
+from glc_hf.methods.matrix_files import save_matrices
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows, token_bert, token_collator, token_rows
 
 
@@ -448,3 +451,40 @@ def test_card_of_a_glc_hf_backbone_has_its_task_and_import(tmp_path: Path) -> No
     assert "pipeline_tag: text-classification" in card
     assert "import glc_hf.backbones" in card
     assert card.index("import glc_hf.backbones") < card.index('pipeline("text-classification"')
+
+
+# ---------------------------------------------------------------------- sources of votes
+def _sources(number: int) -> list[dict[str, Any]]:
+    row = SourceRow("", 90, 0.9, 30, 25, 0.8, 0.7, 0.9, 0.8, 0.3, 0.6, 1.0, [], hurts=False)
+    return [{**row.to_dict(), "name": f"anna_{n}|"} for n in range(number)]
+
+
+def test_card_of_many_sources_is_short(run: Path) -> None:
+    names = [f"anna_{n}|" for n in range(5000)]
+    text = make_card(_facts(run, sources=_sources(5000), arguments={"source_names": names}), None, names[-2:]).text
+    section = text[text.index("## Sources of labels") : text.index("## Evaluation")]
+    assert section.count("\n| anna") == 20
+    assert "| … 4,980 more |" in section
+    assert "The picture shows anna\\_4998\\|, anna\\_4999\\|; the matrices of all 5,000 sources are in" in section
+    assert "hurts" not in section
+    assert "… 4,980 more …" in text[text.index("## Training\n") :]
+    assert len(text) < 20_000
+
+
+def test_card_without_votes_says_nothing_about_sources(run: Path) -> None:
+    facts = _facts(run)
+    assert facts["sources"] == []
+    assert "Sources of labels" not in make_card(facts, None).text
+    del facts["sources"]  # a folder of an earlier version
+    assert "Sources of labels" not in make_card(facts, None).text
+
+
+def test_pictures_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
+    matrices = {f"${name}_": CorruptionMatrix.uniform(3, 0.3) for name in "abcd"}
+    save_matrices(matrices, tmp_path)
+    facts = {"sources": [{**row, "name": name} for row, name in zip(_sources(4), matrices, strict=True)]}
+    assert draw_worst_sources(tmp_path, facts, 50) == ["$d_", "$c_", "$b_"]
+    assert (tmp_path / SOURCES_PICTURE_FILE).is_file()
+    save_matrices({"label": CorruptionMatrix.uniform(3, 0.3)}, tmp_path)
+    assert draw_worst_sources(tmp_path, {"sources": []}, 50) == []
+    assert not (tmp_path / SOURCES_PICTURE_FILE).is_file()

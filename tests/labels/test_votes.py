@@ -314,3 +314,10 @@ def test_bad_labels_beside_votes_raise_an_error_with_row_and_fix():
         fill([None, 1.0, 0.5])
     with pytest.raises(ValueError, match="'label' holds string.*class_encode_column"):
         fill(["x", "y", None])
+
+
+def test_votes_of_some_sources_are_in_the_order_of_their_names():
+    votes = Votes.from_dense(np.array([[0, 1, 2], [-1, 1, -1], [2, -1, 0]]), ("a", "b", "c"))
+    some = votes.of_sources(["c", "never", "a"])
+    expected = Votes.from_dense(np.array([[2, -1, 0], [-1, -1, -1], [0, -1, 2]]), ("c", "never", "a"))
+    assert some.fingerprint == expected.fingerprint

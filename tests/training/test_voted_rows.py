@@ -11,10 +11,12 @@ import torch
 from datasets import Dataset
 
 from glc_hf import GLCTrainer
+from glc_hf.audit.findings import Findings
 from glc_hf.correction.sources import fit_sources
 from glc_hf.correction.votes_loss import votes_cross_entropy
 from glc_hf.labels.label_batch import label_batch
 from glc_hf.labels.votes import Votes
+from glc_hf.methods.matrix_files import load_sources
 from tests.training.tiny import bert, config, same_weights, text_rows, token_bert, token_collator, token_rows, weights
 
 
@@ -196,3 +198,146 @@ def test_stream_is_refused(tmp_path):
     data, _ = voted_rows(60)
     with pytest.raises(TypeError, match=r"votes of several sources need a `datasets.Dataset`"):
         make_trainer(tmp_path, data.to_iterable_dataset())
+
+
+# ---------------------------------------------------------------------- what the sources are worth
+@pytest.mark.parametrize("method", ["glc", "no_correction"])
+def test_sources_are_judged_before_and_after_training(tmp_path, method):
+    data, true = voted_rows()
+    trainer = make_trainer(tmp_path, data, method=method)
+    before = trainer.sources()
+    assert [row.name for row in before] == SOURCES
+    trusted = np.array(data["trusted"])
+    votes = np.array([-1 if vote is None else vote for vote in data["good"]])
+    known = trusted & (votes >= 0)
+    assert (before["good"].trusted_votes, before["good"].right) == (known.sum(), (votes == true)[known].sum())
+    trainer.train()
+    assert [row.name for row in trainer.sources()] == SOURCES
+    assert trainer.sources() is trainer.sources()
+
+
+def test_table_does_not_count_rows_that_are_held_out(tmp_path):
+    data, _ = voted_rows()
+    whole, part = (make_trainer(tmp_path, data, trusted_eval_fraction=share) for share in (0.0, 0.5))
+    assert part.sources()["good"].trusted_votes < 0.7 * whole.sources()["good"].trusted_votes
+
+
+def test_labels_of_other_rows_do_not_depend_on_rows_that_are_held_out(tmp_path):
+    data, true = voted_rows()
+    trainer = make_trainer(tmp_path, data, trusted_eval_fraction=0.5)
+    held_out = trainer.training_data.rows.held_out
+    assert len(held_out) > 20
+    kept = np.setdiff1d(np.flatnonzero(data["trusted"]), held_out)
+    dense = np.array([[-1 if vote is None else vote for vote in data[name]] for name in SOURCES]).T
+    votes = Votes.from_dense(dense, tuple(SOURCES))
+    expected = fit_sources(votes, 3, kept, true[kept], seed=trainer.args.seed).posterior(votes).argmax(axis=1)
+    judged = ~np.array(data["trusted"]) & (dense >= 0).any(axis=1)
+    assert (np.array(trainer.train_dataset["label"])[judged] == expected[judged]).all()
+
+
+def test_table_without_votes_is_an_error_that_says_how_to_name_them(tmp_path):
+    trainer = GLCTrainer(bert(), config(tmp_path, method="glc"), train_dataset=text_rows(60))
+    with pytest.raises(ValueError, match=r"no votes of several sources: name their columns with GLCConfig"):
+        trainer.sources()
+
+
+# ---------------------------------------------------------------------- audit
+def posterior_by_hand(trainer: GLCTrainer, data: Dataset) -> np.ndarray:
+    """softmax(log p(y | x) + ℓ(votes)) of every row."""
+    dense = np.array([[-1 if vote is None else vote for vote in data[name]] for name in SOURCES]).T
+    likelihood = trainer.method.sources.log_likelihood(Votes.from_dense(dense, tuple(SOURCES)))
+    inputs = {name: torch.tensor(data[name][:]) for name in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        logits = trainer.model.eval()(**inputs).logits.double()
+    return torch.softmax(torch.log_softmax(logits, dim=-1) + torch.from_numpy(likelihood), dim=-1).numpy()
+
+
+def test_audit_combines_the_prediction_with_all_votes(tmp_path):
+    data, true = voted_rows()
+    trainer = make_trainer(tmp_path, data, max_steps=20)
+    trainer.train()
+    audited = trainer.audit(data)
+    assert audited.column_names == [*data.column_names, "given_label", "suggested_label", "p_wrong"]
+    posterior, trusted = posterior_by_hand(trainer, data), np.array(data["trusted"])
+    given, suggested, p_wrong = (np.array(audited[name]) for name in audited.column_names[-3:])
+    voted = np.any([[vote is not None for vote in data[name]] for name in SOURCES], axis=0)
+    known = voted | trusted
+    assert (given[known] == np.array(trainer.train_dataset["label"])[known]).all()
+    assert (given[~known] == -100).all()
+    judged = voted & ~trusted
+    assert (suggested[judged] == posterior.argmax(axis=1)[judged]).all()
+    expected = 1 - posterior[np.arange(len(data)), given.clip(0)]
+    np.testing.assert_allclose(p_wrong[judged], expected[judged], atol=1e-6)
+    assert (p_wrong[trusted] == 0).all()
+    assert (suggested[trusted] == true[trusted]).all()
+    assert audited["label"][:] == data["label"][:]
+    wrong = (given != true)[judged]
+    assert p_wrong[judged][wrong].mean() > 2 * p_wrong[judged][~wrong].mean()
+
+
+def test_row_without_votes_gets_a_suggestion_but_no_verdict(tmp_path):
+    data, _ = voted_rows(120)
+    row = int(np.flatnonzero(~np.array(data["trusted"]))[0])
+    for name in SOURCES:
+        column = [None if number == row else vote for number, vote in enumerate(data[name])]
+        data = data.remove_columns(name).add_column(name, column)
+    trainer = make_trainer(tmp_path, data)
+    trainer.train()
+    audited = trainer.audit(data)[row]
+    assert (audited["given_label"], audited["p_wrong"]) == (-100, 0)
+    assert audited["suggested_label"] in (0, 1, 2)
+    assert row not in Findings.of(trainer.audit(data), trainer.method.sources.mean_matrix()).row
+
+
+def test_saved_folder_is_enough_for_the_same_audit(tmp_path):
+    data, _ = voted_rows(120)
+    trainer = make_trainer(tmp_path, data)
+    trainer.train()
+    trainer.save_model(tmp_path / "saved")
+    settings = config(tmp_path / "other", method="glc", source_columns=SOURCES)
+    other = GLCTrainer(trainer.model, settings)
+    with pytest.raises(ValueError, match="not trained yet"):
+        other.audit(data)
+    other.given_sources = load_sources(tmp_path / "saved")
+    np.testing.assert_allclose(other.audit(data)["p_wrong"], trainer.audit(data)["p_wrong"], rtol=1e-9)
+    other.args.source_columns = None
+    with pytest.raises(ValueError, match="trained on the votes of 3 sources: name the columns of the votes"):
+        other.audit(data)
+
+
+def test_audit_uses_the_votes_of_known_sources_only(tmp_path, caplog):
+    data, _ = voted_rows(120)
+    trainer = make_trainer(tmp_path, data)
+    trainer.train()
+    settings = config(tmp_path, method="glc", source_columns=["new", "fair", "good"])
+    other = GLCTrainer(trainer.model, settings)
+    other.given_sources = trainer.method.sources
+    renamed = data.rename_column("useless", "new")
+    audited = other.audit(renamed)
+    assert "The votes of 'new' are not used: the model was not trained on votes of this source." in caplog.text
+    other.args.source_columns = ["good", "fair"]
+    assert other.audit(data)["p_wrong"][:] == audited["p_wrong"][:]
+    other.args.source_columns = ["new"]
+    with pytest.raises(ValueError, match=r"none of the sources of these rows \('new'\) is known.*'good', 'fair'"):
+        other.audit(renamed)
+
+
+def test_audit_of_votes_on_tokens_has_a_verdict_per_token(tmp_path):
+    data = token_rows(60)
+    rows = data["labels"][:]
+    rng = np.random.default_rng(0)
+    votes = [[None if label < 0 or rng.random() < 0.2 else label for label in row] for row in rows]
+    flags = [row % 3 == 0 for row in range(60)]
+    data = data.add_column("trusted", flags).add_column("rule", votes)
+    trainer = GLCTrainer(
+        token_bert(), config(tmp_path, method="glc", source_columns=["rule"], max_steps=4), train_dataset=data,
+        data_collator=token_collator(),
+    )  # fmt: skip
+    trainer.train()
+    audited = trainer.audit(data)
+    for given, p_wrong, own, labels, flag in zip(
+        audited["given_label"], audited["p_wrong"], votes, rows, flags, strict=True
+    ):
+        filled = [-100 if vote is None else vote for vote in own]
+        assert given == (labels if flag else filled)
+        assert [wrong > 0 for wrong in p_wrong] == [not flag and vote >= 0 for vote in filled]

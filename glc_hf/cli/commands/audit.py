@@ -7,6 +7,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from glc_hf.cli.options import ANSWER_COLUMNS
+
 
 _SHOWN_CORRECTIONS = 3
 
@@ -42,7 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="glc-hf audit",
         description="Estimate for each row the probability that its label is wrong and the label it should have, with "
-        "a trained model and its corruption matrix. Writes audit.parquet, audit.csv and audit.html.",
+        "a trained model and its corruption matrix, or with what the votes of several sources say. Writes "
+        "audit.parquet, audit.csv and audit.html.",
     )
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="folder of a model saved by `glc-hf train` or GLCTrainer")
@@ -58,6 +61,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--trusted-column", metavar="COLUMN", default="trusted", help="column of the flags, if there is one")
     for name in ("text", "text-pair", "image", "tokens"):
         add(f"--{name}-column", metavar="COLUMN", help="column of the input; default: found by type and usual names")
+    add(
+        "--source-columns",
+        nargs="+",
+        metavar="COLUMN",
+        help="columns of votes, one per source, for a model trained on votes; default: those of the run",
+    )
+    add("--votes-column", metavar="COLUMN", help="column of lists of votes instead; default: that of the run")
+    add("--answers", metavar="FILE", help="file with one line per answer instead, as for `glc-hf train`")
+    add(
+        "--answer-columns",
+        nargs=3,
+        metavar=("ITEM", "SOURCE", "ANSWER"),
+        help=f"columns of --answers (default: {' '.join(ANSWER_COLUMNS)})",
+    )
     add("--max-length", type=int, metavar="N", help="truncate texts to this many tokens")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--page-rows", type=int, default=1000, metavar="N", help="maximum number of rows on the page (default: 1000)")

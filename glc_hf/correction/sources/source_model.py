@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,19 @@ class SourceModel:
             name: CorruptionMatrix(self.given_vote[source].T, label_names, self.trusted_votes[source])
             for source, name in enumerate(self.names)
         }
+
+    def mean_matrix(self, label_names: list[str] | None = None) -> CorruptionMatrix:
+        """p(vote | true class) of a vote of any source, from how often each source votes on the class."""
+        votes = np.einsum("svy,sy->yv", self.given_vote, self.coverage)
+        return CorruptionMatrix(votes / votes.sum(axis=1, keepdims=True), label_names)
+
+    def of_sources(self, names: Sequence[str]) -> SourceModel:
+        """The model of some of the sources, in this order. Unlike a source without a vote, one that is left out says
+        nothing about the class."""
+        number = {name: position for position, name in enumerate(self.names)}
+        chosen = [number[name] for name in names]
+        parts = {name: getattr(self, name)[chosen] for name in ("given_vote", "coverage", "weights", "trusted_votes")}
+        return replace(self, names=tuple(names), held_out=self.held_out[:0], **parts)
 
     def vote_table(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> VoteTable:
         """The table that the loss uses."""

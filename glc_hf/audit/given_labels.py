@@ -1,0 +1,72 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The labels that an audit judges: those in the dataset, or those that follow from the votes of several sources."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from datasets import Dataset
+
+from glc_hf.correction.sources import SourceModel
+from glc_hf.labels.columns import label_names_of
+from glc_hf.labels.labeled_rows import LabeledRows
+from glc_hf.labels.votes import Votes
+from glc_hf.matrix import CorruptionMatrix
+from glc_hf.voted_rows import has_votes, label_by_votes, label_column_of
+
+
+class GivenLabels(NamedTuple):
+    """
+    The labels of the rows to audit.
+
+    Attributes:
+        dataset: The rows with these labels.
+        rows: Labels and flags.
+        matrix: The matrix of the labels, if they are of one source.
+        sources, votes: What the votes say, and the votes on each label that is not -100, if they are of several.
+        missing: Numbers of the rows that have no label: without votes, and not trusted.
+    """
+
+    dataset: Dataset
+    rows: LabeledRows
+    matrix: CorruptionMatrix | None
+    sources: SourceModel | None
+    votes: Votes | None
+    missing: np.ndarray
+
+
+def given_labels(
+    dataset: Dataset,
+    args: Any,
+    model: Any,
+    num_labels: int,
+    matrix: CorruptionMatrix | None,
+    sources: SourceModel | None,
+) -> GivenLabels:
+    """
+    Read the labels of the rows to audit. Untrusted rows with votes have the class that the votes make most probable.
+
+    Args:
+        dataset (`Dataset`): The rows.
+        args (`GLCConfig`): Names the columns.
+        model (`PreTrainedModel`): Its configuration may have the names of the classes.
+        num_labels (`int`): K.
+        matrix ([`CorruptionMatrix`], *optional*): The matrix of the labels of a single source.
+        sources ([`SourceModel`], *optional*): What the votes of several sources say.
+    """
+    votes, missing = None, np.empty(0, dtype=np.int64)
+    if sources is not None and not has_votes(args):
+        raise ValueError(
+            f"the model was trained on the votes of {len(sources.names):,} sources: name the columns of the votes "
+            "with source_columns or votes_column."
+        )
+    if has_votes(args):
+        names = label_names_of(dataset, label_column_of(dataset, args), model)
+        dataset, votes, missing, sources_of_votes = label_by_votes(dataset, args, num_labels, names, sources)
+        sources = None if sources is None else sources_of_votes
+    label_column = args.label_column if votes is None else label_column_of(dataset, args)
+    rows = LabeledRows(dataset, label_column, args.trusted_column, num_labels, "audit", needs_flags=False)
+    if sources is None:
+        return GivenLabels(dataset, rows, matrix, None, None, missing)
+    return GivenLabels(dataset, rows, None, sources, votes.select(np.flatnonzero(rows.counted)), missing)
