@@ -9,8 +9,9 @@ import numpy as np
 from datasets import Dataset
 
 from glc_hf.labels.columns import find_label_column
-from glc_hf.labels.reading import IGNORED_LABEL, check_same_lengths, read_flags, read_labels
-from glc_hf.labels.storage import stored_column, with_columns
+from glc_hf.labels.reading import IGNORED_LABEL, check_same_lengths, parse_integers, read_flags, read_labels
+from glc_hf.labels.row_index import RowIndex
+from glc_hf.labels.storage import column_in_order, stored_column, with_columns
 from glc_hf.randomness import random_uint64
 from glc_hf.trusted import smallest
 
@@ -47,9 +48,11 @@ def held_out_trusted_rows(
             f"trusted_eval_fraction={fraction} holds rows out, which a stream can't: use a `Dataset`, or give an "
             "eval_dataset of trusted rows that are not in the stream."
         )
-    labels = read_labels(dataset, find_label_column(dataset, label_column, trusted_column), None)
-    trusted = trusted_rows(dataset, trusted_column)
-    classes = labels.values[trusted] if labels.offsets is None else np.zeros(len(trusted))
+    name, trusted = find_label_column(dataset, label_column, trusted_column), trusted_rows(dataset, trusted_column)
+    # Only these rows: others may have votes or soft labels instead of a label.
+    column = column_in_order(dataset.select(trusted), name)
+    labels = parse_integers(column, name, RowIndex(None, trusted, "row number"))
+    classes = labels.values if labels.offsets is None else np.zeros(len(trusted))
     words = random_uint64("trusted evaluation", seed, trusted)
     _, of_row = np.unique(classes, return_inverse=True)
     order = np.lexsort((words, of_row))

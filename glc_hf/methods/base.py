@@ -19,7 +19,7 @@ from glc_hf.correction.reliability import matrix_warnings
 from glc_hf.correction.sources import SourceModel
 from glc_hf.correction.verdict import Verdict
 from glc_hf.correction.votes_loss import VoteTable, votes_cross_entropy
-from glc_hf.labels.label_batch import LabelBatch
+from glc_hf.labels.label_batch import LabelBatch, SoftLabels
 from glc_hf.labels.labeled_rows import Items
 from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
@@ -275,9 +275,9 @@ class Method:
         self.verdict: Verdict | None = None
         # Whether rows have numbers; those of a stream don't. Set by the trainer before the stages are asked for.
         self.numbered = True
-        # The votes of several sources on each item, by its number, and whether any row is trusted; also set by the
-        # trainer.
+        # Votes of several sources and soft labels of the items, and whether any is trusted; also set by the trainer.
         self.votes: Votes | None = None
+        self.soft_labels: SoftLabels | None = None
         self.has_trusted = True
         # Why no linear model can be fitted on features of the network; `None` if one can. Set by the trainer.
         self.no_features: str | None = None
@@ -308,6 +308,11 @@ class Method:
         """Whether the method learns from the votes of several sources. Other methods train on the label that the votes
         make most probable."""
         return False
+
+    @property
+    def takes_soft_labels(self) -> bool:
+        """Whether `item_losses` takes soft labels, as the plain loss does. If not, it gets the most probable class."""
+        return type(self).item_losses is Method.item_losses
 
     def check(self) -> None:
         """Raise for options that the method can't work with. Called before any training."""
@@ -379,6 +384,7 @@ class MatrixMethod(Method):
 
     uses_matrix = True
     upsamples_trusted = True
+    takes_soft_labels = True
     # Whether trusted labels are known to be right, or corrected like all others.
     identity_on_trusted: ClassVar[bool] = True
 

@@ -37,6 +37,7 @@ from glc_hf.training.checks import (
     check_matrix,
     check_matrix_names,
     check_model,
+    check_soft_labels,
     freeze_parameters,
 )
 from glc_hf.training.config import GLCConfig
@@ -53,7 +54,7 @@ from glc_hf.training.resume import (
 from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
 from glc_hf.training.training_data import training_data
-from glc_hf.voted_rows import has_votes, label_by_votes, label_column_of
+from glc_hf.voted_rows import has_votes, label_by_probabilities, label_by_votes, label_column_of
 
 
 logger = logging.get_logger(__name__)
@@ -110,6 +111,10 @@ class GLCTrainer(HubMixin, StageTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         method_class = get_method(args.method)
+        soft = None
+        if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
+            classes = None if model is None else check_model(model)
+            train_dataset, soft = label_by_probabilities(train_dataset, args, classes)
         columns = {"label_column": args.label_column, "trusted_column": args.trusted_column}
         held_out = held_out_trusted_rows(train_dataset, args.trusted_eval_fraction, seed=args.seed, **columns)
         eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out, **columns)
@@ -139,7 +144,11 @@ class GLCTrainer(HubMixin, StageTrainer):
             votes = None
             if has_votes(args):
                 train_dataset, votes, held_out = self._label_by_votes(train_dataset, held_out)
-            self.training_data = training_data(train_dataset, args, self.num_labels, method_class, held_out, votes)
+            elif soft is not None:
+                check_soft_labels(soft.shape[1], self.num_labels, args.soft_label_column)
+            self.training_data = training_data(
+                train_dataset, args, self.num_labels, method_class, held_out, votes, soft
+            )
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self.given_matrix, self.class_names)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
@@ -190,6 +199,11 @@ class GLCTrainer(HubMixin, StageTrainer):
         self.method.numbered = self.training_data.numbered
         self.method.votes = self.training_data.votes
         self.method.has_trusted = self.training_data.votes is None or len(self.training_data.numbers_of("trusted")) > 0
+        self.method.soft_labels = self.training_data.soft_labels
+        if self.method.soft_labels is not None and not self.method.takes_soft_labels:
+            logger.warning_once(
+                f"method {self.args.method!r} can't use soft labels: its last stage trains on the most probable class."
+            )
         self.method.no_features = why_no_features(self.model, self.num_labels, self.accelerator)
         self.method.prepare_model(self.model)
         self.training_data.check(self.method)
