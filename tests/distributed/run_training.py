@@ -25,7 +25,7 @@ from glc_hf.correction import pool
 from glc_hf.methods.base import Stage
 from glc_hf.training.stages import FinishedStage
 from glc_hf.training.weak_training import label_by_weak_classifier
-from tests.training.tiny import bert, config, noisy_text_rows, text_rows, weights
+from tests.training.tiny import bert, config, noisy_text_rows, soft_text_rows, text_rows, weights
 
 
 # 12 rows per step in total. 241 rows leave a last batch that neither 2 nor 3 processes can divide evenly.
@@ -43,6 +43,8 @@ def run_cases(folder: Path) -> dict[str, Any]:
     # Trusted rows come first, in order: in most batches only the first process has any.
     trusted_first = noisy_text_rows(rows=100, trusted=0.1).sort("trusted", reverse=True)
     train(folder / "front", trusted_first, "front", processes, results, train_sampling_strategy="sequential")
+    soft, _ = soft_text_rows(ROWS)
+    train(folder / "soft", soft, "soft", processes, results, soft_label_column="probs")
     stream = noisy_text_rows(rows=120).to_iterable_dataset()
     train(folder / "stream", stream, "stream", processes, results, max_steps=9, trusted_share=0)
     with tempfile.TemporaryDirectory() as cache:  # for the features of the rows of each process

@@ -23,25 +23,16 @@ from glc_hf import GLCTrainer
 from glc_hf.labels.label_batch import LabelBatch, SoftLabelBatch, label_batch
 from glc_hf.labels.reading import read_soft_labels
 from glc_hf.methods import Method
-from tests.training.tiny import bert, bert_config, config, quick_pool, same_weights, text_rows, token_rows, weights
-
-
-def probabilities(labels: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Probabilities of a source that is right in about two of three rows, and more or less sure."""
-    rng = np.random.default_rng(seed)
-    logits = rng.normal(size=(len(labels), 3)) * 1.5
-    logits[np.arange(len(labels)), labels] += 1.5
-    return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-
-
-def soft_rows(rows: int = 120, trusted: float = 0.25, labels: str = "trusted") -> tuple[Dataset, np.ndarray]:
-    """Rows with soft labels, and their true classes. Only trusted rows have a label, or no row has one."""
-    data = text_rows(rows, trusted=trusted)
-    true, flags = np.array(data["label"]), np.array(data["trusted"])
-    data = data.add_column("probs", probabilities(true).tolist())
-    given = [int(label) if flag else None for label, flag in zip(true, flags, strict=True)]
-    data = data.remove_columns("label")
-    return (data.add_column("label", given) if labels == "trusted" else data), true
+from tests.training.tiny import (
+    bert,
+    bert_config,
+    config,
+    quick_pool,
+    same_weights,
+    soft_text_rows,
+    token_rows,
+    weights,
+)
 
 
 def with_column(data: Dataset, name: str, values: list) -> Dataset:
@@ -76,7 +67,7 @@ class Recorder(GLCTrainer):
 
 # ---------------------------------------------------------------------- what is trained on
 def test_untrusted_rows_get_the_most_probable_class_and_trusted_rows_keep_their_label(tmp_path):
-    data, true = soft_rows()
+    data, true = soft_text_rows()
     trainer = make_trainer(tmp_path, data)
     trusted, labels = np.array(data["trusted"]), np.array(trainer.train_dataset["label"])
     probs = np.array(data["probs"])
@@ -89,7 +80,7 @@ def test_untrusted_rows_get_the_most_probable_class_and_trusted_rows_keep_their_
 
 
 def test_label_of_an_untrusted_row_with_a_soft_label_does_not_matter(tmp_path):
-    data, true = soft_rows()
+    data, true = soft_text_rows()
     other = with_column(data, "label", np.where(data["trusted"], true, 2).tolist())
     first, second = (make_trainer(tmp_path, rows) for rows in (data, other))
     assert first.train_dataset["label"][:] == second.train_dataset["label"][:]
@@ -97,7 +88,7 @@ def test_label_of_an_untrusted_row_with_a_soft_label_does_not_matter(tmp_path):
 
 
 def test_rows_without_a_soft_label_have_their_label(tmp_path):
-    data, true = soft_rows()
+    data, _ = soft_text_rows()
     untrusted = np.flatnonzero(~np.array(data["trusted"]))
     labels, probs = data["label"][:], data["probs"][:]
     probs[untrusted[0]], labels[untrusted[0]] = None, 1
@@ -110,14 +101,14 @@ def test_rows_without_a_soft_label_have_their_label(tmp_path):
 
 
 def test_no_correction_needs_neither_labels_nor_flags(tmp_path):
-    data, _ = soft_rows(labels="none")
-    trainer = make_trainer(tmp_path, data.remove_columns("trusted"), method="no_correction")
+    data, _ = soft_text_rows()
+    trainer = make_trainer(tmp_path, data.remove_columns(["label", "trusted"]), method="no_correction")
     assert trainer.train_dataset["labels"][:] == np.array(data["probs"]).argmax(axis=1).tolist()
     trainer.train()
 
 
 def test_losses_of_both_stages_of_glc_use_the_soft_labels(tmp_path):
-    data, true = soft_rows()
+    data, true = soft_text_rows()
     trainer = Recorder(bert(), config(tmp_path, soft_label_column="probs"), train_dataset=data)
     trainer.train()
     probs, trusted = np.array(data["probs"]), np.array(data["trusted"])
@@ -138,7 +129,7 @@ def test_losses_of_both_stages_of_glc_use_the_soft_labels(tmp_path):
 
 @pytest.mark.parametrize("method", ["glc", "no_correction", "distillation", "reweight", "confusion_matrix"])
 def test_certain_soft_labels_train_as_hard_labels_do(tmp_path, method):
-    data, _ = soft_rows()
+    data, _ = soft_text_rows()
     hard = np.array(data["probs"]).argmax(axis=1)
     certain = with_column(data, "probs", np.eye(3)[hard].tolist())
     labels = [int(label) if given is None else given for given, label in zip(data["label"], hard, strict=True)]
@@ -158,7 +149,7 @@ def test_certain_soft_labels_train_as_hard_labels_do(tmp_path, method):
 
 
 def test_uncertain_soft_labels_train_differently(tmp_path):
-    data, _ = soft_rows()
+    data, _ = soft_text_rows()
     certain = with_column(data, "probs", np.eye(3)[np.array(data["probs"]).argmax(axis=1)].tolist())
     trainers = [make_trainer(tmp_path, rows, method="no_correction") for rows in (data, certain)]
     for trainer in trainers:
@@ -175,7 +166,7 @@ class HardOnly(Method):
 
 
 def test_method_with_its_own_loss_trains_on_the_most_probable_class(tmp_path, caplog):
-    data, _ = soft_rows()
+    data, _ = soft_text_rows()
     trainer = make_trainer(tmp_path, data, method=f"{__name__}:HardOnly")
     trainer.train()
     assert caplog.text.count("can't use soft labels: its last stage trains on the most probable class") == 1
@@ -185,7 +176,7 @@ def test_method_with_its_own_loss_trains_on_the_most_probable_class(tmp_path, ca
 @pytest.mark.parametrize("settings", [{}, {"stage1": "probe"}, {"method": "auto", "pretrained": True}])
 def test_matrix_is_the_mean_soft_label_of_each_class(tmp_path, settings):
     """Every row is labeled with the same two distributions, so hard labels would have a matrix without noise."""
-    data, true = soft_rows(300, 0.3)
+    data, true = soft_text_rows(300, 0.3)
     noise = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.05, 0.35, 0.6]])
     data = with_column(data, "probs", noise[true].tolist())
     with quick_pool(tmp_path / "cache"):
@@ -214,7 +205,7 @@ def padding_collator() -> DataCollatorWithPadding:
 @pytest.mark.parametrize("remove_unused", [True, False])
 @pytest.mark.parametrize("padding", [True, False])
 def test_column_never_reaches_the_model(tmp_path, remove_unused, padding):
-    data, true = soft_rows(60)
+    data, true = soft_text_rows(60)
     evaluation = with_column(data, "label", true.tolist())
     collator = padding_collator() if padding else None
     for number, part in enumerate((evaluation, evaluation.remove_columns(["probs", "trusted"]))):
@@ -227,7 +218,7 @@ def test_column_never_reaches_the_model(tmp_path, remove_unused, padding):
 
 
 def test_evaluation_uses_the_labels(tmp_path):
-    data, true = soft_rows(60)
+    data, true = soft_text_rows(60)
     evaluation = with_column(data, "label", true.tolist())
     trainer = make_trainer(tmp_path, data, eval_dataset=evaluation)
     logits = torch.from_numpy(trainer.predict(evaluation).predictions)
@@ -236,7 +227,7 @@ def test_evaluation_uses_the_labels(tmp_path):
 
 
 def test_transform_and_shuffled_rows(tmp_path):
-    data, _ = soft_rows()
+    data, _ = soft_text_rows()
     shuffled = data.shuffle(seed=3)
     viewed = shuffled.with_transform(lambda batch: {**batch, "labels": batch["label"]})
     first, second = (make_trainer(tmp_path / str(n), rows) for n, rows in enumerate((viewed, shuffled)))
@@ -247,8 +238,21 @@ def test_transform_and_shuffled_rows(tmp_path):
     np.testing.assert_allclose(first.training_data.soft_labels.targets[untrusted], probs[untrusted], atol=1e-6)
 
 
+@pytest.mark.parametrize(("soft", "label"), [("labels", "label"), ("target", "category"), ("labels", None)])
+def test_column_may_have_the_name_of_a_label_column(tmp_path, soft, label):
+    data, _ = soft_text_rows()
+    data = with_column(data, soft, data["probs"][:]).remove_columns("probs")
+    if label is None:
+        data = data.remove_columns(["label", "trusted"])
+    elif label != "label":
+        data = data.rename_column("label", label)
+    trainer = make_trainer(tmp_path, data, soft_label_column=soft, method="glc" if label else "no_correction")
+    assert trainer.label_column == (label or "labels")
+    trainer.train()
+
+
 def test_held_out_trusted_rows(tmp_path):
-    data, true = soft_rows()
+    data, true = soft_text_rows()
     trainer = make_trainer(tmp_path, data, trusted_eval_fraction=0.2)
     assert len(trainer.eval_dataset) == 6
     soft, kept = trainer.training_data.soft_labels, np.setdiff1d(np.arange(120), trainer.training_data.rows.held_out)
@@ -269,7 +273,7 @@ class Crash(TrainerCallback):
 
 @pytest.mark.parametrize("at", [(1, 3), (2, 5)])
 def test_resumed_run_ends_with_the_same_weights(tmp_path, at):
-    data, _ = soft_rows()
+    data, _ = soft_text_rows()
     settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2}
     whole = make_trainer(tmp_path / "whole", data, bert(hidden_dropout_prob=0.2), **settings)
     whole.train()
@@ -283,14 +287,14 @@ def test_resumed_run_ends_with_the_same_weights(tmp_path, at):
     assert resumed.corruption_matrix == whole.corruption_matrix
     other = data["probs"][:]
     other[-1] = [sum(other[-1][:2]), 0.0, other[-1][2]]
+    changed = make_trainer(tmp_path / "cut", with_column(data, "probs", other), **settings)
     with pytest.raises(ValueError, match="data"):
-        changed = make_trainer(tmp_path / "cut", with_column(data, "probs", other), **settings)
         changed.train(resume_from_checkpoint=True)
 
 
 # ---------------------------------------------------------------------- several sources
 def test_soft_labels_are_one_more_source(tmp_path):
-    data, true = soft_rows(300)
+    data, true = soft_text_rows(300)
     rng = np.random.default_rng(5)
     rule = [int(label) if rng.random() < 0.7 else None for label in rng.permutation(true)]
     probs = data["probs"][:]
@@ -309,7 +313,7 @@ def test_soft_labels_are_one_more_source(tmp_path):
 
 
 def test_soft_labels_next_to_lists_of_votes(tmp_path):
-    data, true = soft_rows()
+    data, true = soft_text_rows()
     data = data.add_column("votes", [[int(label), None] for label in true])
     with pytest.raises(ValueError, match="two sources with the name 'probs'"):
         make_trainer(tmp_path, data, votes_column="votes", source_names=["a", "probs"])
@@ -320,14 +324,16 @@ def test_soft_labels_next_to_lists_of_votes(tmp_path):
 
 
 # ---------------------------------------------------------------------- reading
+PROBABILITIES = st.lists(st.floats(0.0, 10.0), min_size=4, max_size=4).filter(lambda row: sum(row) > 0.1)
+
+
 @hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(
-    st.lists(
-        st.one_of(st.none(), st.lists(st.floats(0.0, 10.0), min_size=4, max_size=4).filter(lambda row: sum(row) > 0.1)),
-        min_size=1, max_size=8,
-    ).filter(lambda rows: any(row is not None for row in rows)),
-    st.floats(-9e-4, 9e-4), st.sampled_from(["float32", "float64"]), st.randoms(),
-)  # fmt: skip
+    st.lists(st.none() | PROBABILITIES, min_size=1, max_size=8).filter(any),
+    st.floats(-9e-4, 9e-4),
+    st.sampled_from(["float32", "float64"]),
+    st.randoms(),
+)
 def test_sums_that_are_almost_one_are_corrected(rows, error, dtype, random):
     lists = [None if row is None else (np.array(row) / sum(row) * (1 + error)).tolist() for row in rows]
     data = Dataset.from_dict({"p": lists}, features=Features({"p": List(Value(dtype))}))
@@ -355,7 +361,7 @@ def test_sums_that_are_almost_one_are_corrected(rows, error, dtype, random):
     ],
 )
 def test_bad_soft_labels_name_row_column_and_fix(tmp_path, bad, message):
-    data, _ = soft_rows(30)
+    data, _ = soft_text_rows(30)
     probs = data["probs"][:]
     probs[5] = bad
     probs[3] = [0.3333, 0.3333, 0.3333]  # within the tolerance
@@ -364,7 +370,7 @@ def test_bad_soft_labels_name_row_column_and_fix(tmp_path, bad, message):
 
 
 def test_row_with_neither_label_nor_soft_label_is_an_error(tmp_path):
-    data, _ = soft_rows(30)
+    data, _ = soft_text_rows(30)
     row = int(np.flatnonzero(~np.array(data["trusted"]))[2])
     probs = data["probs"][:]
     probs[row] = None
@@ -375,7 +381,7 @@ def test_row_with_neither_label_nor_soft_label_is_an_error(tmp_path):
 
 
 def test_trusted_row_needs_its_label(tmp_path):
-    data, _ = soft_rows(30)
+    data, _ = soft_text_rows(30)
     labels = data["label"][:]
     row = int(np.flatnonzero(data["trusted"])[1])
     labels[row] = None
@@ -384,13 +390,13 @@ def test_trusted_row_needs_its_label(tmp_path):
 
 
 def test_other_mistakes(tmp_path):
-    data, _ = soft_rows(30)
+    data, _ = soft_text_rows(30)
     with pytest.raises(ValueError, match="there is no soft_label_column 'p'"):
         make_trainer(tmp_path, data, soft_label_column="p")
     with pytest.raises(
-        ValueError, match="column 'attention' holds string, first row 0: '.0.1, 0.9.'; soft labels are"
+        ValueError, match="column 'p' holds string, first row 0: '.0.1, 0.9.'; soft labels are"
     ):
-        make_trainer(tmp_path, with_column(data, "attention", ["[0.1, 0.9]"] * 30), soft_label_column="attention")
+        make_trainer(tmp_path, with_column(data, "p", ["[0.1, 0.9]"] * 30), soft_label_column="p")
     with pytest.raises(ValueError, match="has no soft labels"):
         make_trainer(tmp_path, with_column(data, "probs", [None] * 30))
     with pytest.raises(TypeError, match=r"soft labels need a `datasets.Dataset`, not a IterableDataset"):
