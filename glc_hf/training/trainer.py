@@ -364,7 +364,8 @@ class GLCTrainer(HubMixin, StageTrainer):
         Args:
             dataset (`datasets.Dataset`):
                 Rows with the columns of `train_dataset`: inputs, labels and, if some rows are trusted, their flags.
-                They can be the training rows or other rows of the same noisy source.
+                They can be the training rows or other rows of the same noisy source. The given label of an untrusted
+                row with a soft label is its most probable class.
 
         Returns:
             `datasets.Dataset`: The same rows in the same order, with the columns `given_label`, `suggested_label` (the
@@ -387,10 +388,13 @@ class GLCTrainer(HubMixin, StageTrainer):
         if len(dataset) == 0:
             raise ValueError("there are no rows to audit: the dataset is empty.")
         check_audit_columns(dataset)
+        labeled = dataset
+        if args.soft_label_column in dataset.column_names:
+            labeled = label_by_probabilities(dataset, args, matrix.num_labels).dataset
         rows = LabeledRows(
-            dataset, args.label_column, args.trusted_column, matrix.num_labels, "audit", needs_flags=False
+            labeled, args.label_column, args.trusted_column, matrix.num_labels, "audit", needs_flags=False
         )
-        view = self.without_unused_columns(dataset, rows.label_column)
+        view = self.without_unused_columns(labeled, rows.label_column)
         logits = torch.cat([batch.logits for batch in infer(self, view, "all")])
         if len(logits) != rows.count("all"):
             raise ValueError(

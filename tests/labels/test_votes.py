@@ -312,3 +312,15 @@ def test_bad_labels_beside_votes_raise_an_error_with_row_and_fix():
         fill([None, 1.0, 0.5])
     with pytest.raises(ValueError, match="'label' holds string.*class_encode_column"):
         fill(["x", "y", None])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.integers(-1, 2), min_size=3, max_size=3), min_size=1, max_size=10))
+def test_one_more_source_is_one_more_column(rows):
+    votes = np.array(rows)
+    added = Votes.from_dense(votes[:, :2], ("a", "b")).with_source("c", votes[:, 2])
+    whole = Votes.from_dense(votes, ("a", "b", "c"))
+    assert dense(added) == votes.tolist()
+    assert added.fingerprint == whole.fingerprint
+    with pytest.raises(ValueError, match="two sources with the name 'b'"):
+        added.with_source("b", votes[:, 0])

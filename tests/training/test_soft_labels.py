@@ -187,6 +187,19 @@ def test_matrix_is_the_mean_soft_label_of_each_class(tmp_path, settings):
     np.testing.assert_allclose(trainer.corruption_matrix.probs, noise, atol=0.08)
 
 
+def test_audit_of_soft_labels(tmp_path):
+    data, true = soft_text_rows()
+    trainer = make_trainer(tmp_path, data)
+    trainer.train()
+    audited = trainer.audit(data)
+    trusted = np.array(data["trusted"])
+    assert audited.column_names[: len(data.column_names)] == data.column_names
+    assert audited["label"][:] == data["label"][:]
+    given = np.where(trusted, true, np.array(data["probs"]).argmax(axis=1))
+    assert (np.array(audited["given_label"]) == given).all()
+    assert (np.array(audited["p_wrong"])[trusted] == 0).all()
+
+
 # ---------------------------------------------------------------------- batches, resume, processes
 class OnlyKnownInputs(BertForSequenceClassification):
     """A model with an input of the column's name, which must never get it."""
@@ -271,25 +284,40 @@ class Crash(TrainerCallback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("at", [(1, 3), (2, 5)])
-def test_resumed_run_ends_with_the_same_weights(tmp_path, at):
+RESUMABLE = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
     data, _ = soft_text_rows()
-    settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2}
-    whole = make_trainer(tmp_path / "whole", data, bert(hidden_dropout_prob=0.2), **settings)
-    whole.train()
-    cut = make_trainer(tmp_path / "cut", data, bert(hidden_dropout_prob=0.2), **settings)
+    trainer = make_trainer(tmp_path_factory.mktemp("whole"), data, bert(hidden_dropout_prob=0.2), **RESUMABLE)
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("at", [(1, 3), (2, 5)])
+def test_resumed_run_ends_with_the_same_weights(tmp_path, uninterrupted, at):
+    data, _ = soft_text_rows()
+    cut = make_trainer(tmp_path, data, bert(hidden_dropout_prob=0.2), **RESUMABLE)
     cut.add_callback(Crash(*at))
     with pytest.raises(KeyboardInterrupt):
         cut.train()
-    resumed = make_trainer(tmp_path / "cut", data, bert(hidden_dropout_prob=0.2), **settings)
+    resumed = make_trainer(tmp_path, data, bert(hidden_dropout_prob=0.2), **RESUMABLE)
     resumed.train(resume_from_checkpoint=True)
-    assert same_weights(weights(resumed.model), weights(whole.model))
-    assert resumed.corruption_matrix == whole.corruption_matrix
-    other = data["probs"][:]
-    other[-1] = [sum(other[-1][:2]), 0.0, other[-1][2]]
-    changed = make_trainer(tmp_path / "cut", with_column(data, "probs", other), **settings)
+    assert same_weights(weights(resumed.model), weights(uninterrupted.model))
+    assert resumed.corruption_matrix == uninterrupted.corruption_matrix
+
+
+def test_run_with_other_soft_labels_is_not_resumed(tmp_path, uninterrupted):
+    data, _ = soft_text_rows()
+    probs = data["probs"][:]
+    row = int(np.flatnonzero(~np.array(data["trusted"]))[-1])
+    largest = int(np.argmax(probs[row]))
+    others = [place for place in range(3) if place != largest]
+    probs[row][others[0]], probs[row][others[1]] = probs[row][others[1]], probs[row][others[0]]
+    changed = make_trainer(tmp_path, with_column(data, "probs", probs), **RESUMABLE)
     with pytest.raises(ValueError, match="data"):
-        changed.train(resume_from_checkpoint=True)
+        changed.train(resume_from_checkpoint=f"{uninterrupted.args.output_dir}/checkpoint-6")
 
 
 # ---------------------------------------------------------------------- several sources
@@ -393,9 +421,7 @@ def test_other_mistakes(tmp_path):
     data, _ = soft_text_rows(30)
     with pytest.raises(ValueError, match="there is no soft_label_column 'p'"):
         make_trainer(tmp_path, data, soft_label_column="p")
-    with pytest.raises(
-        ValueError, match="column 'p' holds string, first row 0: '.0.1, 0.9.'; soft labels are"
-    ):
+    with pytest.raises(ValueError, match="column 'p' holds string, first row 0: '.0.1, 0.9.'; soft labels are"):
         make_trainer(tmp_path, with_column(data, "p", ["[0.1, 0.9]"] * 30), soft_label_column="p")
     with pytest.raises(ValueError, match="has no soft labels"):
         make_trainer(tmp_path, with_column(data, "probs", [None] * 30))
