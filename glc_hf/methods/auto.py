@@ -223,7 +223,8 @@ class Auto(GoldLossCorrection):
         if self.counts_votes:
             self._estimate_sources(run)
         elif self.args.estimator == "paired":
-            self.matrix = finish_matrix(run, self.args, *self._count_pairs(run).compute())
+            counted = finish_matrix(run, self.args, *self._count_pairs(run).compute())
+            self.matrix = of_soft_labels(counted, self.soft_labels)
         else:
             matrix = CorruptionMatrix(pool.matrix, run.label_names, run.class_counts("trusted"))
             self.matrix = of_soft_labels(matrix, self.soft_labels)

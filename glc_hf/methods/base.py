@@ -234,7 +234,7 @@ class EstimationRun(Protocol):
         ...
 
     def class_counts(self, items: Items) -> torch.Tensor:
-        """Number of these items per class, by the given labels: `(K,)` float64."""
+        """Number of these items per class, by the given labels (soft ones too): `(K,)` float64."""
         ...
 
 

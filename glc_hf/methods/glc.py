@@ -122,7 +122,7 @@ class GoldLossCorrection(MatrixMethod):
         if self.args.estimator == "paired":
             probs, counts = self._count_pairs(run).compute()
         else:
-            temperature = _fit_temperature(run) if self.args.calibrate else 1.0
+            temperature = _fit_temperature(run, self.soft_labels) if self.args.calibrate else 1.0
             sums = GoldAccumulator(self.num_labels)
             probs, counts = accumulate_trusted(run, sums, temperature).compute()
             del sums
@@ -131,7 +131,7 @@ class GoldLossCorrection(MatrixMethod):
         self.matrix = finish_matrix(run, self.args, probs, counts)
         if self._refines:
             self.matrix = refine_on_features(run, self.matrix, self.args) or self.matrix
-        if self.args.estimator == "gold" and run.probe(0) is not None:
+        if self.args.estimator == "paired" or run.probe(0) is not None:
             self.matrix = of_soft_labels(self.matrix, self.soft_labels)
 
     @property
@@ -184,11 +184,11 @@ class GoldLossCorrection(MatrixMethod):
         return pairs
 
 
-def _fit_temperature(run: EstimationRun) -> float:
+def _fit_temperature(run: EstimationRun, soft: SoftLabels | None) -> float:
     """The temperature that calibrates stage 1 on the noisy labels it held out."""
     accumulator = TemperatureAccumulator()
     for batch in run.infer(0, "untrusted", part="held_out"):
-        accumulator.update(batch.logits, batch.labels)
+        accumulator.update(batch.logits, batch.labels, None if soft is None else soft.targets[batch.items])
     return accumulator.all_reduce(run.sum_over_processes).compute()
 
 
@@ -274,7 +274,8 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any
 def of_soft_labels(matrix: CorruptionMatrix, soft: SoftLabels | None) -> CorruptionMatrix:
     """
     The matrix for soft labels, the mean soft label of each true class, from that of hard labels: Ĉ times the mean soft
-    label of each hard one. Linear models are fitted to hard labels. Without soft labels the matrix stays.
+    label of each hard one. Linear models are fitted to hard labels, and pairs of labels are hard. Without soft labels
+    the matrix stays.
     """
     if soft is None:
         return matrix

@@ -173,12 +173,21 @@ def test_method_with_its_own_loss_trains_on_the_most_probable_class(tmp_path, ca
 
 
 # ---------------------------------------------------------------------- the matrix
-@pytest.mark.parametrize("settings", [{}, {"stage1": "probe"}, {"method": "auto", "pretrained": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"calibrate": True},
+        {"stage1": "probe"},
+        {"estimator": "paired", "noisy_label_column": "noisy"},
+        {"method": "auto", "pretrained": True},
+    ],
+)
 def test_matrix_is_the_mean_soft_label_of_each_class(tmp_path, settings):
     """Every row is labeled with the same two distributions, so hard labels would have a matrix without noise."""
     data, true = soft_text_rows(300, 0.3)
     noise = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.05, 0.35, 0.6]])
-    data = with_column(data, "probs", noise[true].tolist())
+    data = with_column(data, "probs", noise[true].tolist()).add_column("noisy", true.tolist())
     with quick_pool(tmp_path / "cache"):
         trainer = make_trainer(
             tmp_path, data, bert(initializer_range=0.3), max_steps=60, learning_rate=5e-3, **settings
@@ -198,6 +207,14 @@ def test_audit_of_soft_labels(tmp_path):
     given = np.where(trusted, true, np.array(data["probs"]).argmax(axis=1))
     assert (np.array(audited["given_label"]) == given).all()
     assert (np.array(audited["p_wrong"])[trusted] == 0).all()
+
+
+def test_labels_are_counted_by_their_probabilities(tmp_path):
+    data, true = soft_text_rows()
+    run = make_trainer(tmp_path, data).estimation_run([])
+    probs, trusted = np.array(data["probs"]), np.array(data["trusted"])
+    np.testing.assert_allclose(run.class_counts("untrusted"), probs[~trusted].sum(axis=0), atol=1e-4)
+    assert run.class_counts("trusted").tolist() == np.bincount(true[trusted], minlength=3).tolist()
 
 
 # ---------------------------------------------------------------------- batches, resume, processes
