@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -99,7 +100,7 @@ class SoftLabels:
     labels: torch.Tensor
     trusted: torch.Tensor
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of the probabilities."""
         return hashlib.blake2b(np.ascontiguousarray(self.targets.numpy()).tobytes(), digest_size=16).hexdigest()
