@@ -15,7 +15,8 @@ from torch import Tensor
 
 from glc_hf import estimate_corruption_matrix
 from glc_hf.correction.linear import FeatureTable, LinearHead
-from glc_hf.correction.pool import FOLDS, POOL, PoolData, fit_pool, fit_with_votes
+from glc_hf.correction.pool import POOL, fit_pool, fit_with_votes
+from glc_hf.correction.pool_data import FOLDS, PoolData
 from glc_hf.correction.verdict import Verdict, difference_interval, way_of
 from glc_hf.labels.votes import Votes
 

@@ -57,7 +57,7 @@ def held_out_trusted_rows(
         )
     name = find_label_column(dataset, label_column, trusted_column)
     trusted = trusted_rows(dataset, trusted_column)
-    # Only trusted rows: others may have votes instead of a label.
+    # Only trusted rows: others may have votes or soft labels instead of a label.
     index = RowIndex(None, trusted, "number")
     labels = parse_integers(column_in_order(dataset.select(trusted), name), name, index)
     check_labels(labels, None, name, index)

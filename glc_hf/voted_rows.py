@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A training set with votes of several sources, and the labels that follow from them."""
+"""A training set with votes of several sources or with soft labels, and the labels that follow from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from transformers.utils import logging
 
 from glc_hf.correction.sources import SourceModel, fit_sources
 from glc_hf.labels.columns import find_label_column
-from glc_hf.labels.reading import IGNORED_LABEL, Column, read_flags
+from glc_hf.labels.reading import IGNORED_LABEL, Column, check_same_lengths, read_flags, read_soft_labels
+from glc_hf.labels.row_index import RowIndex
 from glc_hf.labels.storage import is_list_type, stored_column, with_columns
 from glc_hf.labels.vote_columns import fill_labels, read_votes
 from glc_hf.labels.votes import Votes
@@ -38,9 +39,26 @@ class VotedRows(NamedTuple):
     model: SourceModel
 
 
+class SoftRows(NamedTuple):
+    """
+    Attributes:
+        dataset: The training set with a label for every row, without the column of the soft labels.
+        targets: `(rows, K)`, float32: the soft labels, one-hot for trusted rows and for rows without one.
+    """
+
+    dataset: datasets.Dataset
+    targets: np.ndarray
+
+
 def has_votes(args: Any) -> bool:
     """Whether the configuration names sources of votes."""
     return args.source_columns is not None or args.votes_column is not None
+
+
+def check_votes_dataset(dataset: Any) -> None:
+    """Raise for a dataset whose votes can't be counted before training."""
+    if not isinstance(dataset, datasets.Dataset):
+        raise TypeError(f"votes of several sources need a `datasets.Dataset`, not a {type(dataset).__name__}.")
 
 
 def label_by_votes(
@@ -53,7 +71,8 @@ def label_by_votes(
 ) -> VotedRows:
     """
     Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. What each
-    source is worth is counted on the trusted rows; without any, it follows from the agreement of the sources.
+    source is worth is counted on the trusted rows; without any, it follows from the agreement of the sources. Soft
+    labels are one more source, which votes for the most probable class.
 
     Args:
         dataset (`datasets.Dataset`): The training set, or rows to audit.
@@ -65,9 +84,10 @@ def label_by_votes(
         held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
     """
     column = label_column_of(dataset, args)
-    flags = Column(np.zeros(len(dataset), dtype=bool), None)
-    if args.trusted_column in dataset.column_names:
-        flags = read_flags(dataset, args.trusted_column, method=args.method)
+    flags = _flags(dataset, args)
+    soft = None
+    if args.soft_label_column is not None:
+        dataset, soft = _without_soft_labels(dataset, args, column, num_labels)
     votes = read_votes(
         dataset,
         args.source_columns,
@@ -80,6 +100,13 @@ def label_by_votes(
         # Annotators with few answers may have none on these rows.
         require_votes=args.source_columns is not None and model is None,
     )
+    if soft is not None:
+        if len(votes) != len(soft):
+            raise ValueError(
+                f"source_columns have one vote per token, but soft_label_column {args.soft_label_column!r} has one "
+                "list per row: leave one of them out."
+            )
+        votes = votes.with_source(args.soft_label_column, _most_probable(soft))
     if model is not None:
         model, votes = _common_sources(model, votes)
     sources = args.source_columns or ()
@@ -131,9 +158,65 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 
+def label_by_probabilities(dataset: Any, args: Any, num_labels: int | None) -> SoftRows:
+    """
+    Read the soft labels, and replace the labels of untrusted rows by the most probable class. Trusted rows keep their
+    label, and so do untrusted rows without a soft label.
+
+    Args:
+        dataset (`datasets.Dataset`): The training set.
+        args (`GLCConfig`): Names the columns.
+        num_labels (`int`, *optional*): K, if it is known.
+    """
+    if not isinstance(dataset, datasets.Dataset):
+        raise TypeError(f"soft labels need a `datasets.Dataset`, not a {type(dataset).__name__}.")
+    column, flags = label_column_of(dataset, args), _flags(dataset, args)
+    dataset, targets = _without_soft_labels(dataset, args, column, num_labels)
+    num_labels, trusted = targets.shape[1], flags.values
+    check_same_lengths(Column(trusted, None), flags)
+    classes = _most_probable(targets)
+    votes = Votes.from_dense(classes[:, None], (args.soft_label_column,))
+    filled = fill_labels(dataset, votes, column, flags, num_labels, (), args.trusted_column)
+    if len(filled.unlabeled):
+        raise ValueError(
+            f"{RowIndex().name(int(filled.unlabeled[0]))} has neither a soft label in column "
+            f"{args.soft_label_column!r} nor a label in {column!r}: write one of them, or drop the row with "
+            "`dataset.filter`."
+        )
+    soft = ~trusted & (classes >= 0)
+    labels = np.where(soft, classes, filled.labels.values)
+    targets[~soft] = np.eye(num_labels, dtype=targets.dtype)[labels[~soft]]
+    return SoftRows(_with_labels(dataset, column, labels, None), targets)
+
+
+def _flags(dataset: datasets.Dataset, args: Any) -> Column:
+    if args.trusted_column not in dataset.column_names:
+        return Column(np.zeros(len(dataset), dtype=bool), None)
+    return read_flags(dataset, args.trusted_column, method=args.method)
+
+
+def _without_soft_labels(
+    dataset: datasets.Dataset, args: Any, label_column: str, num_labels: int | None
+) -> tuple[datasets.Dataset, np.ndarray]:
+    """The dataset without the column of the soft labels, which no model takes, and the soft labels."""
+    soft = read_soft_labels(dataset, args.soft_label_column, num_labels)
+    dataset = dataset.remove_columns(args.soft_label_column)
+    if label_column in dataset.column_names and is_list_type(dataset.data.column(label_column).type):
+        raise ValueError(
+            f"column {label_column!r} has one label per token, but soft_label_column {args.soft_label_column!r} has "
+            "one list of probabilities per row: token labels can't be soft."
+        )
+    return dataset, soft
+
+
+def _most_probable(soft: np.ndarray) -> np.ndarray:
+    """The most probable class of each row; -1 without a soft label."""
+    return np.where(soft.any(axis=1), soft.argmax(axis=1), -1)
+
+
 def label_column_of(dataset: datasets.Dataset, args: Any) -> str:
     """The column of the labels, which may be missing if no row is trusted."""
-    sources = {*(args.source_columns or ()), args.votes_column}
+    sources = {*(args.source_columns or ()), args.votes_column, args.soft_label_column}
     rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])
     if args.label_column is not None and args.label_column not in dataset.column_names:
         return args.label_column

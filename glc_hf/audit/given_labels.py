@@ -13,7 +13,7 @@ from glc_hf.labels.columns import label_names_of
 from glc_hf.labels.labeled_rows import LabeledRows
 from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
-from glc_hf.voted_rows import has_votes, label_by_votes, label_column_of
+from glc_hf.voted_rows import has_votes, label_by_probabilities, label_by_votes, label_column_of
 
 
 class GivenLabels(NamedTuple):
@@ -45,7 +45,8 @@ def given_labels(
     sources: SourceModel | None,
 ) -> GivenLabels:
     """
-    Read the labels of the rows to audit. Untrusted rows with votes have the class that the votes make most probable.
+    Read the labels of the rows to audit. Untrusted rows with votes or soft labels have the class that these make most
+    probable.
 
     Args:
         dataset (`Dataset`): The rows.
@@ -65,6 +66,8 @@ def given_labels(
         names = label_names_of(dataset, label_column_of(dataset, args), model)
         dataset, votes, missing, sources_of_votes = label_by_votes(dataset, args, num_labels, names, sources)
         sources = None if sources is None else sources_of_votes
+    elif args.soft_label_column in dataset.column_names:
+        dataset = label_by_probabilities(dataset, args, num_labels).dataset
     label_column = args.label_column if votes is None else label_column_of(dataset, args)
     rows = LabeledRows(dataset, label_column, args.trusted_column, num_labels, "audit", needs_flags=False)
     if sources is None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Votes of several sources on the command line: answers from a second file, and the columns that hold votes."""
+"""Votes of several sources and soft labels on the command line: answers from a second file, and their columns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datasets import Dataset
 
 from glc_hf.cli.options import ANSWER_COLUMNS
 from glc_hf.labels.answers import VOTES_COLUMN, gather_votes
+from glc_hf.labels.reading import read_soft_labels
 
 
 if TYPE_CHECKING:
@@ -18,19 +19,28 @@ if TYPE_CHECKING:
 
 
 def columns_of_votes(config: GLCConfig) -> list[str]:
-    """Return the columns that hold votes."""
-    votes = [*(config.source_columns or ()), config.votes_column]
+    """Return the columns that hold votes or soft labels."""
+    votes = [*(config.source_columns or ()), config.votes_column, config.soft_label_column]
     return [name for name in votes if name is not None]
 
 
 def check_task(task: str, options: TrainOptions) -> None:
-    """Raise if words have one list of votes per row."""
+    """Raise if words have one list of votes, or of probabilities, per row."""
+    if task == "token" and options.config.soft_label_column is not None:
+        raise ValueError("--soft-label-column has one list of probabilities per row, but each word has a label.")
     if task == "token" and options.config.votes_column is not None:
         option = "--votes-column" if options.data.answers is None else "--answers"
         raise ValueError(
             f"{option} has one vote of each source per row, but each word has a label: use --source-columns, one "
             "column of lists per source."
         )
+
+
+def number_of_soft_labels(train: Dataset, config: GLCConfig, label_names: list[str] | None) -> int:
+    """Return the number of classes that the soft labels have, checked; 0 without soft labels."""
+    if config.soft_label_column is None:
+        return 0
+    return read_soft_labels(train, config.soft_label_column, label_names and len(label_names)).shape[1]
 
 
 def add_answers(train: Dataset, answers: Dataset, options: TrainOptions) -> Dataset:

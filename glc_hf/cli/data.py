@@ -16,7 +16,13 @@ import numpy as np
 from datasets import Dataset, DatasetDict, Features, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 
-from glc_hf.cli.answer_file import add_answers, check_task, columns_of_votes, with_missing_votes
+from glc_hf.cli.answer_file import (
+    add_answers,
+    check_task,
+    columns_of_votes,
+    number_of_soft_labels,
+    with_missing_votes,
+)
 from glc_hf.cli.digits import digits_dataset
 from glc_hf.cli.options import DEFAULT_TRUSTED_FRACTION
 from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part, trusted_rows
@@ -95,6 +101,7 @@ def load_rows(options: TrainOptions) -> Rows:
     parts, names = encode_labels(parts, columns.label, options.config.noisy_label_column, unlabeled=unlabeled)
     num_labels = number_of_classes(list(parts.values()), columns.label, names)
     train, evaluation = parts["the training split"], parts.get("the evaluation split")
+    num_labels = max(num_labels, number_of_soft_labels(train, options.config, names))
     rows = Rows(train, evaluation, columns, names, num_labels)
     if noise.simulated and noise.noise != WEAK:
         rows.true_matrix = _true_matrix(noise, train, rows, options.seed)

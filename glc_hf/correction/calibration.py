@@ -41,11 +41,13 @@ class TemperatureAccumulator(Accumulator):
             math.log(LOWEST_TEMPERATURE), math.log(HIGHEST_TEMPERATURE), _GRID_SIZE, dtype=torch.float64
         )
 
-    def update(self, logits: Tensor, noisy_labels: Tensor) -> None:
+    def update(self, logits: Tensor, noisy_labels: Tensor, soft_labels: Tensor | None = None) -> None:
         """
         Args:
             logits (`Tensor` of shape `(..., K)`): Logits of the noisy classifier.
             noisy_labels (`Tensor` of shape `(...)`): The given labels. Rows with `ignore_index` are skipped.
+            soft_labels (`Tensor` of shape `(N, K)`, *optional*):
+                Probabilities to use instead of the labels, one row per label that is not skipped.
         """
         rows, labels, numbers = labelled_rows(
             logits, noisy_labels, logits.shape[-1], self.ignore_index, self._rows_seen
@@ -58,7 +60,8 @@ class TemperatureAccumulator(Accumulator):
             return
         rows = rows if rows.dtype == torch.float64 else rows.float()
         rows = rows - rows.amax(dim=-1, keepdim=True)
-        at_labels = rows.gather(1, labels.unsqueeze(-1)).double().sum()
+        at_labels = rows.gather(1, labels.unsqueeze(-1)) if soft_labels is None else rows * soft_labels.to(rows)
+        at_labels = at_labels.double().sum()
         scaled, losses = torch.empty_like(rows), []
         for inverse in self._log_grid.neg().exp().tolist():
             log_sums = torch.mul(rows, inverse, out=scaled).exp_().sum(dim=-1).log_()

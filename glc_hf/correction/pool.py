@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glc_hf.correction.linear import FeatureTable, LinearHead
-from glc_hf.correction.pool_data import FOLDS, MEMBERS, PoolData
+from glc_hf.correction.pool_data import MEMBERS, PoolData
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, symmetric_noise
 from glc_hf.correction.sources import SourceModel
 
@@ -295,7 +295,7 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     """
     reduce = data.table.reduce
     penalties = (penalty, _best_penalty(data), _best_penalty(data, noisy))
-    folds = range(min(FOLDS, data.num_trusted))
+    folds = range(data.num_folds)
     prior = torch.tensor(list(data.members.values()))
     log_probs = torch.zeros(data.num_trusted, len(prior), data.num_labels)
     labels = torch.zeros(data.num_trusted, dtype=torch.int64)
@@ -355,7 +355,7 @@ def _best_penalty(data: PoolData, center: LinearHead | None = None) -> float:
     """The weight decay (towards `center`) with which trusted items predict the others best, over the folds."""
     table, classes = data.table, data.num_labels
     losses = torch.zeros(len(_PENALTIES), dtype=torch.float64)
-    for fold in range(min(FOLDS, data.num_trusted)) if data.num_trusted > 1 else ():
+    for fold in range(data.num_folds) if data.num_trusted > 1 else ():
         kept, left_out = data.trusted[data.fold != fold], data.trusted[data.fold == fold]
         near = None if center is None else calibrated(table, center, kept, data.labels[kept])
         head = near

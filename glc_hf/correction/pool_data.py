@@ -131,6 +131,11 @@ class PoolData:
         """Numbers of all items that are used, of all processes, ascending."""
         return np.sort(np.concatenate([self.trusted_numbers.numpy(), self.untrusted_numbers.numpy()]))
 
+    @property
+    def num_folds(self) -> int:
+        """Number of folds."""
+        return int(self.folds.max()) + 1 if len(self.folds) else 0
+
     def numbers_of_fold(self, fold: int) -> np.ndarray:
         """Numbers of the trusted items of a fold, of all processes."""
         return self.trusted_numbers[self.folds == fold].numpy()

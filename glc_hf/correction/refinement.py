@@ -124,7 +124,9 @@ def most_likely_matrix(
 
     Args:
         probs (`Tensor` of shape `(N, K)`): g for the rows of this process.
-        labels (`Tensor` of shape `(N,)`): The noisy labels of these rows.
+        labels (`Tensor` of shape `(N,)` or `(N, K)`):
+            The noisy labels of these rows, or their probabilities (floats). Row x with the probabilities t(x) counts
+            as t(x)_j rows labelled j.
         estimate (`Tensor` of shape `(K, K)`): Ĉ₀.
         counts (`Tensor` of shape `(K,)`): n, the number of trusted rows per class behind Ĉ₀.
         iterations (`int`, *optional*, defaults to 200): Maximum number of EM steps.
@@ -139,13 +141,21 @@ def most_likely_matrix(
     prior = estimate * counts.double().clamp(min=1.0).unsqueeze(1)
     matrix = estimate
     for _ in range(iterations):
-        joint = probs * matrix.t()[labels]
-        joint /= joint.sum(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-        by_label = torch.zeros_like(estimate).index_add_(0, labels, joint)
-        observed = reduce(by_label).t() + prior
+        observed = reduce(_expected_counts(probs, labels, matrix)).t() + prior
         updated = observed / observed.sum(dim=1, keepdim=True)
         change = (updated - matrix).abs().max()
         matrix = updated
         if change <= tolerance:
             break
     return matrix
+
+
+def _expected_counts(probs: Tensor, labels: Tensor, matrix: Tensor) -> Tensor:
+    """The expected number of rows by (label, true class), given the matrix."""
+    tiny = torch.finfo(torch.float64).tiny
+    if labels.is_floating_point():
+        likelihood = probs @ matrix
+        return matrix.t() * (torch.where(likelihood > tiny, labels.double() / likelihood, 0.0).t() @ probs)
+    joint = probs * matrix.t()[labels]
+    joint /= joint.sum(dim=1, keepdim=True).clamp(min=tiny)
+    return torch.zeros_like(matrix).index_add_(0, labels, joint)

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -77,3 +80,42 @@ def label_batch(
     """The labels of a batch as an object: floats of shape `(..., K)` are probabilities, integers are classes."""
     kind = SoftLabelBatch if labels.is_floating_point() and labels.dim() > 1 else LabelBatch
     return kind(labels, trusted, items)
+
+
+@dataclass(frozen=True, eq=False)
+class SoftLabels:
+    """
+    The soft labels of a training set.
+
+    Args:
+        targets (`torch.Tensor` of shape `(items, K)`):
+            Probabilities of each item, by its number; one-hot for trusted items and for items without probabilities.
+            float32, on the CPU.
+        labels (`torch.Tensor` of shape `(items,)`):
+            The hard label of each item: the given one of trusted items, and otherwise the most probable class.
+        trusted (`torch.Tensor` of shape `(items,)`): Whether each item is trusted.
+    """
+
+    targets: torch.Tensor
+    labels: torch.Tensor
+    trusted: torch.Tensor
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the probabilities."""
+        return hashlib.blake2b(np.ascontiguousarray(self.targets.numpy()).tobytes(), digest_size=16).hexdigest()
+
+    def batch(self, hard: LabelBatch, numbers: torch.Tensor) -> SoftLabelBatch:
+        """The same items with their soft labels; `numbers` are those of the items."""
+        targets = self.targets[numbers.cpu()].to(hard.labels.device)
+        return SoftLabelBatch(targets.masked_fill(~hard.counted.unsqueeze(-1), 0.0), hard.trusted, hard.items)
+
+    def given_hard_label(self) -> torch.Tensor:
+        """The mean soft label of the untrusted items with each hard label, `(K, K)` in float64; one-hot for a class
+        that is the hard label of none."""
+        num_labels = self.targets.shape[1]
+        labels, targets = self.labels[~self.trusted], self.targets[~self.trusted].double()
+        sums = torch.zeros(num_labels, num_labels, dtype=torch.float64).index_add_(0, labels, targets)
+        counts = torch.bincount(labels, minlength=num_labels)
+        sums[counts == 0] = torch.eye(num_labels, dtype=torch.float64)[counts == 0]
+        return sums / sums.sum(dim=1, keepdim=True)

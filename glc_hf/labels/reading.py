@@ -1,6 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Labels, trusted flags and row indices, read from Arrow and checked; class names of a feature.
+Labels, soft labels, trusted flags and row indices, read from Arrow and checked; class names of a feature.
 
 Only the named column is read, so nothing is decoded, whatever format or transform the dataset has.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glc_hf.labels.row_index import RowIndex, check_unique
-from glc_hf.labels.storage import column_in_order, flat_values, typed_if_empty, value_type
+from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, typed_if_empty, value_type
 
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _FLAG_WORDS = {
 }
 _FLAG_RULE = "flags are booleans, 1/0 or the words true/false, t/f, yes/no, y/n"
 _FLAG_FIX = "Correct it, drop the row with `dataset.filter`, or add the column with `mark_trusted`."
+# Probabilities whose sum differs from 1 by at most this are divided by it.
+_SUM_TOLERANCE = 1e-3
 
 
 class Column(NamedTuple):
@@ -117,6 +119,81 @@ def _flag(value: Any) -> bool | None:
     if isinstance(value, str):
         return _FLAG_WORDS.get(value.strip().lower())
     return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
+
+
+def read_soft_labels(dataset: Dataset, column: str, num_labels: int | None = None) -> np.ndarray:
+    """
+    Read a column of lists with one probability per class, and check that each list is a distribution. Sums that differ
+    from 1 by at most 0.001 are corrected.
+
+    Args:
+        dataset (`datasets.Dataset`): May be shuffled, selected or formatted.
+        column (`str`): Lists of K numbers. `None` instead of a list: no soft label.
+        num_labels (`int`, *optional*): K; by default the length of the first list.
+
+    Returns:
+        `np.ndarray` of shape `(rows, K)`, float32; zeros in rows without a soft label.
+    """
+    require_column(dataset.column_names, column, "soft_label_column")
+    lists, index = column_in_order(dataset, column), RowIndex()
+    kind, types = value_type(lists), pa.types
+    numbers = types.is_floating(kind) or types.is_integer(kind) or types.is_null(kind)
+    if not (is_list_type(lists.type) and numbers) and not types.is_null(lists.type):
+        raise ValueError(
+            f"column {column!r} holds {lists.type}{_first_value(lists, index)}; soft labels are lists of numbers, one "
+            "probability per class. A CSV file can't hold lists: use JSONL or Parquet."
+        )
+    given = np.flatnonzero(lists.is_valid().to_numpy())
+    if len(given) == 0:
+        raise ValueError(f"column {column!r} has no soft labels (all rows are None): leave soft_label_column out.")
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()[given]
+    classes = int(lengths[0]) if num_labels is None else num_labels
+    if (lengths != classes).any():
+        first = int(np.argmax(lengths != classes))
+        expected = f"{index.name(given[0])} has {classes}" if num_labels is None else f"there are {classes} classes"
+        raise ValueError(
+            f"{index.name(given[first])} has {lengths[first]} probabilities in column {column!r}, but {expected}: "
+            "write one probability per class, 0 for impossible ones, or None in place of the list."
+        )
+    flat, _ = flat_values(lists)
+    if flat.null_count:
+        row, place = divmod(pc.index(flat.is_null(), True).as_py(), classes)
+        raise ValueError(
+            f"{index.name(given[row])} has no probability (None) for class {place} in column {column!r}: write 0 if "
+            "the class is impossible, or None in place of the whole list if there is no soft label."
+        )
+    probs = flat.cast(pa.float64()).to_numpy().reshape(-1, classes)
+    sums = probs.sum(axis=1)
+    bad = ~((probs >= 0).all(axis=1) & (np.abs(sums - 1.0) <= _SUM_TOLERANCE))
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise _not_a_distribution(probs[first], column, index.name(given[first]))
+    result = np.zeros((len(lists), classes), dtype=np.float32)
+    result[given] = probs / sums[:, None]
+    return result
+
+
+def _not_a_distribution(probs: np.ndarray, column: str, row: str) -> ValueError:
+    values = ", ".join(f"{value:.4g}" for value in probs[:6]) + (", …" if len(probs) > 6 else "")
+    if np.isnan(probs).any():
+        problem = (
+            f"the probability of class {int(np.argmax(np.isnan(probs)))} is NaN. Compute it again, or write None in "
+            "place of the list."
+        )
+    elif (probs <= 0).all() and (probs < 0).any():
+        problem = "these look like log-probabilities. Exponentiate them: `np.exp(…)`."
+    elif (probs < 0).any():
+        place = int(np.argmax(probs < 0))
+        problem = (
+            f"the value of class {place} is negative ({probs[place]:.4g}). For logits apply softmax; for "
+            "log-probabilities exponentiate them."
+        )
+    else:
+        problem = (
+            f"they sum to {probs.sum():.4g}. Divide them by their sum, or write None in place of a list that says "
+            "nothing."
+        )
+    return ValueError(f"column {column!r} has [{values}] in {row}, which are not probabilities: {problem}")
 
 
 def read_flags(dataset: Dataset, trusted_column: str, method: str | None = None) -> Column:

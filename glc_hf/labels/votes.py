@@ -51,6 +51,19 @@ class Votes:
         dense[self.items, self.sources] = self.labels
         return dense
 
+    def with_source(self, name: str, labels: np.ndarray) -> Votes:
+        """The same votes and those of one more source: a class per item, negative where it does not vote."""
+        if name in self.names:
+            raise ValueError(f"there are two sources with the name {name!r}: each source needs a name of its own.")
+        given = np.flatnonzero(labels >= 0)
+        ends = self.offsets[given + 1]
+        return Votes(
+            (*self.names, name),
+            self.offsets + np.concatenate([[0], np.cumsum(labels >= 0)]),
+            np.insert(self.sources, ends, len(self.names)),
+            np.insert(self.labels, ends, labels[given]),
+        )
+
     @property
     def fingerprint(self) -> str:
         """A hash of the votes and of the names of their sources."""

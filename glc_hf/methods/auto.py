@@ -26,7 +26,7 @@ from glc_hf.intervals import format_count
 from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import EstimationRun, MethodOptions, Stage, finish_matrix, register
-from glc_hf.methods.glc import GOLD_LOSS_CORRECTION, GoldLossCorrection, refine_estimate
+from glc_hf.methods.glc import GOLD_LOSS_CORRECTION, GoldLossCorrection, of_soft_labels, refine_estimate
 from glc_hf.randomness import random_uint64
 
 
@@ -233,9 +233,11 @@ class Auto(GoldLossCorrection):
         if self.counts_votes:
             self.set_sources(pool.members.sources, run.label_names)
         elif self.args.estimator == "paired":
-            self.matrix = finish_matrix(run, self.args, *self._count_pairs(run).compute())
+            counted = finish_matrix(run, self.args, *self._count_pairs(run).compute())
+            self.matrix = of_soft_labels(counted, self.soft_labels)
         else:
-            self.matrix = CorruptionMatrix(pool.matrix, run.label_names, run.class_counts("trusted"))
+            matrix = CorruptionMatrix(pool.matrix, run.label_names, run.class_counts("trusted"))
+            self.matrix = of_soft_labels(matrix, self.soft_labels)
             missing = missing_classes_warning(self.matrix)
             if missing is not None:
                 logger.warning(missing)
@@ -260,7 +262,7 @@ class Auto(GoldLossCorrection):
             super().refine(run, progress)
         elif self._refines and not self.counts_votes:
             most = int(_REFINING * self.args.num_train_epochs * len(run.item_numbers("untrusted")))
-            self.matrix = refine_estimate(run, self.matrix, self.args.seed, most) or self.matrix
+            self.matrix = refine_estimate(run, self.matrix, self.args.seed, most, self.soft_labels) or self.matrix
         if len(self.judges) and progress >= 0.5:
             self._judge(run)
 

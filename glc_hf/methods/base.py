@@ -19,7 +19,7 @@ from glc_hf.correction.reliability import matrix_warnings
 from glc_hf.correction.sources import SourceModel
 from glc_hf.correction.verdict import Verdict
 from glc_hf.correction.votes_loss import VoteTable, votes_cross_entropy
-from glc_hf.labels.label_batch import LabelBatch
+from glc_hf.labels.label_batch import LabelBatch, SoftLabels
 from glc_hf.labels.labeled_rows import Items
 from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
@@ -103,9 +103,7 @@ class SharedOptions(MethodOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.trusted_share < 1.0:
-            raise ValueError(
-                f"trusted_share must be in [0, 1), got {self.trusted_share!r}; 0 keeps the natural share of the rows."
-            )
+            raise ValueError(f"trusted_share must be in [0, 1), got {self.trusted_share!r}; 0 repeats no trusted row.")
         if self.trusted_min_updates < 0:
             raise ValueError(f"trusted_min_updates can't be negative, got {self.trusted_min_updates!r}.")
         check_choice("stage1", self.stage1, ("full", "short", "probe"))
@@ -234,7 +232,7 @@ class EstimationRun(Protocol):
         ...
 
     def class_counts(self, items: Items) -> torch.Tensor:
-        """Number of these items per class, by the given labels: `(K,)` float64."""
+        """Number of these items per class, by the given labels (soft ones too): `(K,)` float64."""
         ...
 
 
@@ -275,10 +273,10 @@ class Method:
         self.verdict: Verdict | None = None
         # Whether rows have numbers; those of a stream don't. Set by the trainer before the stages are asked for.
         self.numbered = True
-        # The votes of several sources on each item, by its number, and whether any row is trusted; also set by the
-        # trainer. What the votes say is estimated by the method.
+        # Votes and soft labels of the items, and whether any is trusted; also set by the trainer.
         self.votes: Votes | None = None
         self.sources: SourceModel | None = None
+        self.soft_labels: SoftLabels | None = None
         self.has_trusted = True
         # Why no linear model can be fitted on features of the network; `None` if one can. Set by the trainer.
         self.no_features: str | None = None
@@ -309,6 +307,11 @@ class Method:
         """Whether the method learns from the votes of several sources. Other methods train on the label that the votes
         make most probable."""
         return False
+
+    @property
+    def takes_soft_labels(self) -> bool:
+        """Whether `item_losses` takes soft labels, as the plain loss does. If not, it gets the most probable class."""
+        return type(self).item_losses is Method.item_losses
 
     def check(self) -> None:
         """Raise for options that the method can't work with. Called before any training."""
@@ -380,6 +383,7 @@ class MatrixMethod(Method):
 
     uses_matrix = True
     upsamples_trusted = True
+    takes_soft_labels = True
     # Whether trusted labels are known to be right, or corrected like all others.
     identity_on_trusted: ClassVar[bool] = True
 

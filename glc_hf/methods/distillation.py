@@ -55,6 +55,7 @@ class Distillation(Method):
     """
 
     needs_item_numbers = True
+    takes_soft_labels = True
     state_names = ("soft_targets", "weight")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -17,6 +17,7 @@ from glc_hf.correction.pool import refine_with_linear_model
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
 from glc_hf.correction.sources import SourceModel, fit_sources
 from glc_hf.correction.sources.vote_counts import vote_numbers, votes_of_rules
+from glc_hf.labels.label_batch import SoftLabels
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import (
     ONE_SOURCE,
@@ -122,7 +123,7 @@ class GoldLossCorrection(MatrixMethod):
         if self.args.estimator == "paired":
             probs, counts = self._count_pairs(run).compute()
         else:
-            temperature = _fit_temperature(run) if self.args.calibrate else 1.0
+            temperature = _fit_temperature(run, self.soft_labels) if self.args.calibrate else 1.0
             sums = GoldAccumulator(self.num_labels)
             probs, counts = accumulate_trusted(run, sums, temperature).compute()
             del sums
@@ -131,6 +132,8 @@ class GoldLossCorrection(MatrixMethod):
         self.matrix = finish_matrix(run, self.args, probs, counts)
         if self._refines:
             self.matrix = refine_on_features(run, self.matrix, self.args) or self.matrix
+        if self.args.estimator == "paired" or run.probe(0) is not None:
+            self.matrix = of_soft_labels(self.matrix, self.soft_labels)
 
     @property
     def _refines(self) -> bool:
@@ -148,7 +151,8 @@ class GoldLossCorrection(MatrixMethod):
             self._refine_sources(run)
             return
         self.first_estimate = self.first_estimate or self.matrix
-        self.matrix = refine_estimate(run, self.first_estimate, self.args.seed) or self.matrix
+        soft = self.soft_labels
+        self.matrix = refine_estimate(run, self.first_estimate, self.args.seed, soft=soft) or self.matrix
 
     def restore_refined(self, matrices: dict[str, CorruptionMatrix]) -> None:
         self.first_estimate = self.matrix or matrices.get(ONE_SOURCE)
@@ -210,11 +214,11 @@ class GoldLossCorrection(MatrixMethod):
         return pairs
 
 
-def _fit_temperature(run: EstimationRun) -> float:
+def _fit_temperature(run: EstimationRun, soft: SoftLabels | None) -> float:
     """The temperature that calibrates stage 1 on the noisy labels it held out."""
     accumulator = TemperatureAccumulator()
     for batch in run.infer(0, "untrusted", part="held_out"):
-        accumulator.update(batch.logits, batch.labels)
+        accumulator.update(batch.logits, batch.labels, None if soft is None else soft.targets[batch.items])
     return accumulator.all_reduce(run.sum_over_processes).compute()
 
 
@@ -225,7 +229,11 @@ def refinement_steps(total: int) -> tuple[int, ...]:
 
 
 def refine_estimate(
-    run: EstimationRun, estimate: CorruptionMatrix, seed: int, most: int | None = None
+    run: EstimationRun,
+    estimate: CorruptionMatrix,
+    seed: int,
+    most: int | None = None,
+    soft: SoftLabels | None = None,
 ) -> CorruptionMatrix | None:
     """
     The matrix that best explains the untrusted labels, given the predictions of the last stage as it is now and the
@@ -233,16 +241,17 @@ def refine_estimate(
 
     It uses 200 untrusted items per class on average (at least 2,000, or all if there are fewer), the same ones each
     time, and at most 160 MB of probabilities. Returns `None` if that leaves fewer than ten items per class. `most`
-    limits the number of items further.
+    limits the number of items further. `soft` are labels to use instead of the hard ones.
     """
     classes, chosen = run.num_labels, _some_untrusted_items(run, seed, most)
     if _too_many_classes(classes, len(run.item_numbers("untrusted"))):
         logger.info(f"The matrix is not refined: with {classes:,} classes this would need too much memory.")
         return None
-    probs, labels = [torch.empty(0, classes)], [torch.empty(0, dtype=torch.int64)]
+    probs = [torch.empty(0, classes)]
+    labels = [torch.empty(0, dtype=torch.int64) if soft is None else torch.empty(0, classes)]
     for batch in run.infer(0, "untrusted", only=chosen):
         probs.append(batch.logits.softmax(dim=-1))
-        labels.append(batch.labels)
+        labels.append(batch.labels if soft is None else soft.targets[batch.items])
     counts = run.class_counts("trusted")
     refined = most_likely_matrix(
         torch.cat(probs),
@@ -290,6 +299,18 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any
         trusted_weight=weight,
     )
     return CorruptionMatrix(matrix, estimate.label_names, estimate.trusted_rows)
+
+
+def of_soft_labels(matrix: CorruptionMatrix, soft: SoftLabels | None) -> CorruptionMatrix:
+    """
+    The matrix for soft labels, the mean soft label of each true class, from that of hard labels: Ĉ times the mean soft
+    label of each hard one. Linear models are fitted to hard labels, and pairs of labels are hard. Without soft labels
+    the matrix stays.
+    """
+    if soft is None:
+        return matrix
+    probs = torch.tensor(matrix.probs) @ soft.given_hard_label()
+    return CorruptionMatrix(probs, matrix.label_names, matrix.trusted_rows)
 
 
 def _num_items(classes: int) -> int:

@@ -11,6 +11,7 @@ import torch
 from transformers import DefaultDataCollator, default_data_collator
 from transformers.trainer_utils import RemoveColumnsCollator
 
+from glc_hf.labels.columns import USUAL_LABEL_COLUMNS
 from glc_hf.labels.label_batch import label_batch
 from glc_hf.labels.reading import Column, flags_of_row
 from glc_hf.randomness import random_uint64
@@ -173,12 +174,20 @@ class FlagCollator:
         collator (`Callable`): The user's collator.
         trusted_column (`str`): The key of the flags, in features and batch.
         label_name (`str`, *optional*, defaults to `"labels"`): The key of the labels in the batch.
+        soft_label_column (`str`, *optional*): A column that evaluation sets may have, and that no model takes.
     """
 
-    def __init__(self, collator: Callable, trusted_column: str, label_name: str = "labels") -> None:
+    def __init__(
+        self,
+        collator: Callable,
+        trusted_column: str,
+        label_name: str = "labels",
+        soft_label_column: str | None = None,
+    ) -> None:
         self.collator = collator
         self.trusted_column = trusted_column
         self.label_name = label_name
+        self.dropped = None if soft_label_column in (label_name, *USUAL_LABEL_COLUMNS) else soft_label_column
 
     @property
     def tokenizer(self) -> Any:
@@ -190,7 +199,7 @@ class FlagCollator:
             return self._collate_columns(features)
         if not isinstance(features[0], dict) and not hasattr(features[0], "keys"):
             return self.collator(features)
-        features = [dict(feature) for feature in features]
+        features = [{name: feature[name] for name in feature if name != self.dropped} for feature in features]
         flags = [feature.pop(self.trusted_column, None) for feature in features]
         rows = [feature.pop(ROW_KEY, None) for feature in features]
         batch = self.collator(features)
@@ -202,6 +211,9 @@ class FlagCollator:
         return batch
 
     def _collate_columns(self, features: FlaggedBatch) -> dict[str, Any]:
+        if self.dropped in features.columns:
+            columns = {name: column for name, column in features.columns.items() if name != self.dropped}
+            features = features.with_columns(columns)
         is_default = self.collator is default_data_collator or isinstance(self.collator, DefaultDataCollator)
         batch = _stacked(features.columns) if is_default else None
         if batch is None:

@@ -131,6 +131,15 @@ def check_matrix_names(matrix: CorruptionMatrix | None, class_names: list[str] |
     )
 
 
+def check_soft_labels(length: int, num_labels: int | None, column: str) -> None:
+    """Raise if soft labels have another number of classes than the model."""
+    if num_labels is not None and length != num_labels:
+        raise ValueError(
+            f"the lists in soft_label_column {column!r} have {length} probabilities, but the model has {num_labels} "
+            f"classes: write one probability per class, or load the model with num_labels={length}."
+        )
+
+
 def check_evaluation_labels(eval_dataset: Any, label_column: str, num_labels: int | None) -> None:
     """Check the labels of the evaluation sets before training, not after hours of it."""
     parts = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}

@@ -70,6 +70,11 @@ class GLCConfig(
             Column of lists with one place per source, instead of `source_columns`; see [`gather_votes`].
         source_names (`list[str]`, *optional*):
             Names of the sources. By default `source_columns`, or `"0"`, `"1"`, … for `votes_column`.
+        soft_label_column (`str`, *optional*):
+            Column of the training set with soft labels: K probabilities per row, for example those of a language model
+            or averaged votes. The label column then matters on trusted rows only, and on rows whose soft label is
+            `None`. With `source_columns` or `votes_column` it is one more source, which votes for the most probable
+            class.
         trusted_share (`float`, *optional*, defaults to 0.15):
             Share of trusted rows in the last stage, reached by repeating them. Rows are never dropped, so a larger
             natural share stays. `0` keeps the natural share, as the paper does except on Clothing1M. The default keeps
@@ -162,6 +167,9 @@ class GLCConfig(
     source_names: list[str] | None = field(
         default=None, metadata={"help": "Names of the sources (default: the columns, or 0, 1, …)."}
     )
+    soft_label_column: str | None = field(
+        default=None, metadata={"help": "Column with the probabilities of all classes in each row: soft labels."}
+    )
     trusted_eval_fraction: float = field(
         default=0.0,
         metadata={"help": "Share of trusted rows held out of training and matrix, for evaluation in each stage."},
@@ -220,9 +228,12 @@ class GLCConfig(
                 "source_columns: give one name per source."
             )
         for column in [*(self.source_columns or ()), self.votes_column]:
-            for role in ("label_column", "trusted_column"):
+            for role in ("label_column", "trusted_column", "soft_label_column"):
                 if column is not None and column == getattr(self, role):
                     raise ValueError(f"{column!r} is the {role} and can't be a column of votes too.")
+        for role in ("label_column", "trusted_column"):
+            if self.soft_label_column is not None and self.soft_label_column == getattr(self, role):
+                raise ValueError(f"{self.soft_label_column!r} is the {role} and can't be the soft_label_column too.")
 
     def changed_arguments(self) -> dict[str, Any]:
         """Every argument that differs from its default, in the order of the class and ready for JSON. Arguments that

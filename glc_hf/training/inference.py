@@ -180,6 +180,8 @@ class TrainedStages:
         return self.data.item_labels(items, column)
 
     def class_counts(self, items: Items) -> torch.Tensor:
+        if self.data.soft_labels is not None:
+            return self.data.soft_labels.targets[self.item_numbers(items)].sum(dim=0, dtype=torch.float64)
         return torch.from_numpy(np.bincount(self.item_labels(items), minlength=self.num_labels)).double()
 
 

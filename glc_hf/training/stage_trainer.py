@@ -48,7 +48,9 @@ class StageTrainer(ResumableTrainer):
         self.model_accepts_loss_kwargs = True
         # A module whose forward does not take labels still has them: they never reach it.
         self.label_names = self.label_names or ["labels"]
-        self.data_collator = FlagCollator(self.data_collator, self.args.trusted_column, self.label_name)
+        self.data_collator = FlagCollator(
+            self.data_collator, self.args.trusted_column, self.label_name, self.args.soft_label_column
+        )
         self._default_metrics = self.compute_metrics is None
         if self._default_metrics:
             self.compute_metrics = Accuracy()
@@ -219,8 +221,12 @@ class StageTrainer(ResumableTrainer):
         labels = inputs.pop(self.label_name)
         trusted, rows = inputs.pop(self.args.trusted_column, None), inputs.pop(ROW_KEY, None)
         training, last = model.training, self.first_stage is None
+        soft = self.training_data.soft_labels if training and (not last or self.method.takes_soft_labels) else None
         needs_numbers = training and last and rows is not None and self.method.needs_item_numbers
-        batch = label_batch(labels, trusted, self.training_data.item_numbers(rows, labels) if needs_numbers else None)
+        numbers = self.training_data.item_numbers(rows, labels) if needs_numbers or soft is not None else None
+        batch = label_batch(labels, trusted, numbers if needs_numbers else None)
+        if soft is not None:
+            batch = soft.batch(batch, numbers)
         weights = self.item_weights(model, inputs, batch) if training and last else None
         outputs = model(**inputs)
         logits = logits_of(outputs)

@@ -18,7 +18,7 @@ from transformers.utils import logging
 from glc_hf.correction.reliability import few_rows_warning, singular_warning
 from glc_hf.correction.verdict import load_verdict
 from glc_hf.methods.base import Stage
-from glc_hf.methods.matrix_files import load_matrices
+from glc_hf.methods.matrix_files import load_matrices, load_sources
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import TrainedStage
 from glc_hf.training.probe import ProbeStage
@@ -102,6 +102,9 @@ class FirstStages:
             refined = load_matrices(checkpoint)
             if refined:
                 self.method.restore_refined(refined)
+            sources = load_sources(checkpoint)
+            if sources is not None and self.method.sources is not None:
+                self.method.set_sources(sources, self.parent.class_names)
         stages = self.method.first_stages()
         if checkpoint is None and stages and self.method.last_stage().start == "previous":
             trained = [number for number, stage in enumerate(stages, start=1) if stage.mode != "probe"]

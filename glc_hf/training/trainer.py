@@ -38,6 +38,7 @@ from glc_hf.training.checks import (
     check_matrix,
     check_matrix_names,
     check_model,
+    check_soft_labels,
     freeze_parameters,
 )
 from glc_hf.training.config import GLCConfig
@@ -54,7 +55,7 @@ from glc_hf.training.resume import (
 from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
 from glc_hf.training.training_data import training_data
-from glc_hf.voted_rows import has_votes, label_by_votes, label_column_of
+from glc_hf.voted_rows import check_votes_dataset, has_votes, label_by_probabilities, label_by_votes, label_column_of
 
 
 logger = logging.get_logger(__name__)
@@ -112,6 +113,10 @@ class GLCTrainer(HubMixin, StageTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         method_class = get_method(args.method)
+        soft = None
+        if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
+            classes = None if model is None else check_model(model)
+            train_dataset, soft = label_by_probabilities(train_dataset, args, classes)
         columns = {"label_column": args.label_column, "trusted_column": args.trusted_column}
         held_out = held_out_trusted_rows(train_dataset, args.trusted_eval_fraction, seed=args.seed, **columns)
         eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out, **columns)
@@ -145,7 +150,11 @@ class GLCTrainer(HubMixin, StageTrainer):
             votes = None
             if has_votes(args):
                 train_dataset, votes, held_out = self._label_by_votes(train_dataset, held_out)
-            self.training_data = training_data(train_dataset, args, self.num_labels, method_class, held_out, votes)
+            elif soft is not None:
+                check_soft_labels(soft.shape[1], self.num_labels, args.soft_label_column)
+            self.training_data = training_data(
+                train_dataset, args, self.num_labels, method_class, held_out, votes, soft
+            )
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self.given_matrix, self.class_names)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
@@ -217,6 +226,10 @@ class GLCTrainer(HubMixin, StageTrainer):
         self.method.numbered = self.training_data.numbered
         self.method.votes = self.training_data.votes
         self.method.has_trusted = self.training_data.votes is None or len(self.training_data.numbers_of("trusted")) > 0
+        self.method.soft_labels = self.training_data.soft_labels
+        if self.method.soft_labels is not None and not self.method.takes_soft_labels:
+            what = "can't use soft labels: its last stage trains on the most probable class"
+            logger.warning_once(f"method {self.args.method!r} {what}.")
         self.method.no_features = why_no_features(self.model, self.num_labels, self.accelerator)
         self.method.prepare_model(self.model)
         self.training_data.check(self.method)
@@ -224,8 +237,7 @@ class GLCTrainer(HubMixin, StageTrainer):
 
     def _label_by_votes(self, dataset: Any, held_out: np.ndarray | None) -> tuple[Any, Votes, np.ndarray]:
         """The training set with labels from the votes, the votes, and the rows that no stage uses."""
-        if not isinstance(dataset, datasets.Dataset):
-            raise TypeError(f"votes of several sources need a `datasets.Dataset`, not a {type(dataset).__name__}.")
+        check_votes_dataset(dataset)
         names = label_names_of(dataset, label_column_of(dataset, self.args), self.model)
         rows = label_by_votes(dataset, self.args, self.num_labels, names, held_out=held_out)
         self.train_dataset, self._label_sources = rows.dataset, rows.model
@@ -379,7 +391,8 @@ class GLCTrainer(HubMixin, StageTrainer):
         Args:
             dataset (`datasets.Dataset`):
                 Rows with the columns of `train_dataset`: inputs, labels or votes and, if some rows are trusted, their
-                flags. They can be the training rows or other rows of the same noisy sources.
+                flags. They can be the training rows or other rows of the same noisy sources. The given label of an
+                untrusted row with a soft label is its most probable class.
 
         Returns:
             `datasets.Dataset`: The same rows in the same order, with the columns `given_label`, `suggested_label` (the

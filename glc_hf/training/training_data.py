@@ -12,6 +12,7 @@ import torch
 from transformers.utils import logging
 
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, find_label_column, with_usual_label_column
+from glc_hf.labels.label_batch import SoftLabels
 from glc_hf.labels.labeled_rows import Items, LabeledRows
 from glc_hf.labels.reading import (
     IGNORED_LABEL,
@@ -34,9 +35,10 @@ def training_data(
     method: type[Method],
     held_out: np.ndarray | None = None,
     votes: Votes | None = None,
+    soft: np.ndarray | None = None,
 ) -> TrainingData:
     """The rows of a `train_dataset`, checked. Rows in `held_out` are not used by any stage. `votes` are those on all
-    labels."""
+    labels, and `soft` the soft labels of all rows."""
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return StreamData(dataset, args, method)
     if isinstance(dataset, dict):
@@ -49,7 +51,7 @@ def training_data(
             "`datasets.Dataset` (or a `datasets.IterableDataset`). `Dataset.from_list(rows)` and "
             "`Dataset.from_generator(…)` create one."
         )
-    return MapData(dataset, args, num_labels, method, held_out, votes)
+    return MapData(dataset, args, num_labels, method, held_out, votes, soft)
 
 
 class TrainingData:
@@ -60,6 +62,8 @@ class TrainingData:
     numbered: bool
     # The votes of several sources on each item, by its number.
     votes: Votes | None = None
+    # Their soft labels.
+    soft_labels: SoftLabels | None = None
 
     def check(self, method: Method) -> None:
         """Raise if the method can't work with these rows."""
@@ -110,6 +114,7 @@ class MapData(TrainingData):
         method: type[Method],
         held_out: np.ndarray | None = None,
         votes: Votes | None = None,
+        soft: np.ndarray | None = None,
     ) -> None:
         self.args = args
         self.num_labels = num_labels
@@ -124,6 +129,10 @@ class MapData(TrainingData):
         )
         self.label_column = self.rows.label_column
         self.votes = None if votes is None else votes.select(np.flatnonzero(self.rows.counted))
+        if soft is not None:
+            counted = self.rows.counted
+            parts = (soft[counted], self.rows.item_labels("all"), self.rows.trusted[counted])
+            self.soft_labels = SoftLabels(*(torch.from_numpy(part) for part in parts))
 
     def check(self, method: Method) -> None:
         column = self.args.trusted_column
@@ -203,7 +212,8 @@ class MapData(TrainingData):
         return self.rows.item_labels(items, column)
 
     def fingerprint(self) -> str:
-        return self.rows.fingerprint if self.votes is None else f"{self.rows.fingerprint} {self.votes.fingerprint}"
+        more = [part.fingerprint for part in (self.votes, self.soft_labels) if part is not None]
+        return " ".join([self.rows.fingerprint, *more])
 
     def describe(self) -> dict[str, Any]:
         given = np.bincount(self.item_labels("all"), minlength=self.num_labels or 0)

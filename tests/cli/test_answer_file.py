@@ -160,3 +160,62 @@ def test_bad_options_of_sources_print_one_line_that_names_them(
     assert outcome.code == 2, outcome.err
     for part in parts:
         assert part in outcome.complaint
+
+
+def soft_rows(number: int = 30) -> list[dict[str, Any]]:
+    """Rows with soft labels, of which every fourth is trusted; only trusted rows have a label."""
+    return [
+        {
+            "text": row["text"],
+            "label": row["label"] if position % 4 == 0 else None,
+            "trusted": position % 4 == 0,
+            "target": [0.1 if name != row["label"] else 0.8 for name in CLASSES],
+        }
+        for position, row in enumerate(text_rows(number))
+    ]
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    return path
+
+
+def test_soft_labels_are_kept_and_are_not_the_label(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", soft_rows())
+    rows, options = load(path, "--soft-label-column", "target")  # without an evaluation split: trusted rows
+    assert options.config.soft_label_column == "target"
+    assert (rows.columns.label, rows.label_names, len(rows.evaluation)) == ("label", CLASSES, 2)
+    assert rows.train["target"][0] == [0.8, 0.1, 0.1]
+    gold = write_jsonl(tmp_path / "gold.jsonl", text_rows(9))
+    lines = [{key: row[key] for key in ("text", "label", "target")} for row in soft_rows()]
+    second = write_jsonl(tmp_path / "b.jsonl", lines)
+    rows, _ = load(second, "--soft-label-column", "target", "--trusted-dataset", gold)
+    assert sum(soft is None for soft in rows.train["target"]) == sum(rows.train["trusted"]) == 7
+
+
+def test_number_of_soft_labels_is_the_number_of_classes(tmp_path: Path) -> None:
+    lines = [{**row, "label": position % 2 if row["trusted"] else None} for position, row in enumerate(soft_rows())]
+    rows, _ = load(write_jsonl(tmp_path / "a.jsonl", lines), "--soft-label-column", "target")
+    assert rows.num_labels == 3
+
+
+def test_bad_soft_labels_are_found_before_a_model_is_loaded(tmp_path: Path) -> None:
+    lines = soft_rows()
+    lines[3]["target"] = [0.2, 0.2, 0.2]
+    with pytest.raises(ValueError, match=r"column 'target' has \[0.2, 0.2, 0.2\] in row 3"):
+        load(write_jsonl(tmp_path / "a.jsonl", lines), "--soft-label-column", "target")
+    lines[3]["target"] = [0.5, 0.5]
+    with pytest.raises(ValueError, match="row 3 has 2 probabilities in column 'target', but there are 3 classes"):
+        load(write_jsonl(tmp_path / "b.jsonl", lines), "--soft-label-column", "target")
+    words = [{"tokens": ["a"], "tags": [0], "trusted": True, "p": [1.0, 0.0]}] * 9
+    Dataset.from_list(words).to_parquet(tmp_path / "c.parquet")
+    with pytest.raises(ValueError, match="--soft-label-column has one list of probabilities per row"):
+        load(tmp_path / "c.parquet", "--soft-label-column", "p")
+
+
+def test_soft_labels_train(glc_hf: Any, tmp_path: Path, tiny_bert: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", soft_rows(40))
+    words = ("--model", tiny_bert, "--output-dir", tmp_path / "out", "--max-steps", 2, "--method", "glc", "--use-cpu")
+    outcome = glc_hf("train", "--dataset", path, "--soft-label-column", "target", *words)
+    assert outcome.code == 0, outcome.err
+    assert (tmp_path / "out" / "corruption_matrix.json").exists()

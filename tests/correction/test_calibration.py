@@ -194,3 +194,10 @@ def test_base_rates_accept_arrays_and_reject_counts_and_wrong_shapes():
     for weight in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="positive"):
             match_base_rates(first, rates, rates, weight)
+
+
+def test_temperature_for_soft_labels_is_the_one_that_gives_them():
+    logits = 3 * torch.randn(200, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    accumulator = TemperatureAccumulator()
+    accumulator.update(logits, logits.argmax(dim=-1), (logits / 2.5).softmax(dim=-1))
+    assert accumulator.compute() == pytest.approx(2.5, rel=0.02)

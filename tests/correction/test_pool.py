@@ -55,9 +55,9 @@ def test_each_class_has_equal_shares_of_the_folds():
     points, true, given = problem()
     data = pool_data(table_of(points), given)
     for label in range(CLASSES):
-        counts = np.bincount(data.fold[true[:TRUSTED] == label], minlength=pool.FOLDS)
+        counts = np.bincount(data.fold[true[:TRUSTED] == label], minlength=pool_data_module.FOLDS)
         assert counts.max() - counts.min() <= 1
-    assert np.bincount(data.fold).tolist() == [TRUSTED // pool.FOLDS] * pool.FOLDS
+    assert np.bincount(data.fold).tolist() == [TRUSTED // pool_data_module.FOLDS] * pool_data_module.FOLDS
     assert not torch.equal(data.fold, pool_data(data.table, given, seed=1).fold)
 
 
@@ -147,7 +147,7 @@ def test_held_out_predictions_do_not_depend_on_the_label_of_the_item():
     def predictions(some: PoolData, fold: int) -> torch.Tensor:
         return Members(some, noisy, 1e-4, 1e-3, 1e-3, held_out=fold).log_probs(torch.tensor([item]))
 
-    own, other = int(data.fold[item]), int(data.fold[item] + 1) % pool.FOLDS
+    own, other = int(data.fold[item]), int(data.fold[item] + 1) % pool_data_module.FOLDS
     torch.testing.assert_close(predictions(changed, own), predictions(data, own), atol=1e-6, rtol=0)
     difference = (predictions(changed, other) - predictions(data, other)).abs().amax(dim=-1)
     assert (difference > 1e-3).all()  # every member was fitted to this label

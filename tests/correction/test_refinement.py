@@ -139,3 +139,39 @@ def test_few_rows_by_chance_do_not_make_a_class_rare():
 def test_threshold_is_five_rows_or_what_chance_explains(counts, threshold):
     # 3·P(Poisson(8) ≤ 2) = 0.041, 3·P(≤ 3) = 0.13; 10·P(Poisson(8) ≤ 1) = 0.030; 10·P(Poisson(7) ≤ 1) = 0.073
     assert rare_class_threshold(torch.tensor(counts)) == threshold
+
+
+def test_certain_soft_labels_give_the_matrix_of_hard_labels():
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.rand(40, 3, generator=generator, dtype=torch.float64).softmax(dim=-1)
+    labels = torch.randint(3, (40,), generator=generator)
+    estimate, counts = (
+        torch.full((3, 3), 1 / 3, dtype=torch.float64) + 0.2 * torch.eye(3),
+        torch.tensor([4.0, 2.0, 0.0]),
+    )
+    estimate /= estimate.sum(dim=1, keepdim=True)
+    soft = torch.nn.functional.one_hot(labels, 3).double()
+    torch.testing.assert_close(
+        most_likely_matrix(probs, soft, estimate, counts), most_likely_matrix(probs, labels, estimate, counts)
+    )
+
+
+def test_soft_labels_count_as_their_shares_of_hard_labels():
+    """A row with the probabilities 1/4 and 3/4 is one quarter of four rows, one of them with the first label."""
+    generator = torch.Generator().manual_seed(1)
+    probs = torch.rand(30, 2, generator=generator, dtype=torch.float64).softmax(dim=-1)
+    estimate = torch.tensor([[0.7, 0.3], [0.4, 0.6]], dtype=torch.float64)
+    soft = torch.tensor([[0.25, 0.75]], dtype=torch.float64).expand(30, 2)
+    repeated = probs.repeat_interleave(4, dim=0)
+    labels = torch.tensor([0, 1, 1, 1]).repeat(30)
+    torch.testing.assert_close(
+        most_likely_matrix(probs, soft, estimate, torch.tensor([2.0, 3.0])),
+        most_likely_matrix(repeated, labels, estimate, torch.tensor([8.0, 12.0])),
+    )
+
+
+def test_soft_labels_that_are_impossible_for_every_class_leave_the_matrix_finite():
+    probs = torch.tensor([[1.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    estimate = torch.eye(2, dtype=torch.float64)
+    refined = most_likely_matrix(probs, torch.tensor([[0.5, 0.5], [0.0, 1.0]]), estimate, torch.tensor([1.0, 1.0]))
+    torch.testing.assert_close(refined, estimate)

@@ -21,11 +21,11 @@ from datasets import Dataset
 from safetensors.torch import save_file
 
 from glc_hf import GLCTrainer, mark_trusted
-from glc_hf.correction import pool
+from glc_hf.correction import pool, pool_data
 from glc_hf.methods.base import Stage
 from glc_hf.training.stages import FinishedStage
 from glc_hf.training.weak_training import label_by_weak_classifier
-from tests.training.tiny import bert, config, noisy_text_rows, text_rows, weights
+from tests.training.tiny import bert, config, noisy_text_rows, soft_text_rows, text_rows, weights
 
 
 # 12 rows per step in total. 241 rows leave a last batch that neither 2 nor 3 processes can divide evenly.
@@ -43,6 +43,8 @@ def run_cases(folder: Path) -> dict[str, Any]:
     # Trusted rows come first, in order: in most batches only the first process has any.
     trusted_first = noisy_text_rows(rows=100, trusted=0.1).sort("trusted", reverse=True)
     train(folder / "front", trusted_first, "front", processes, results, train_sampling_strategy="sequential")
+    soft, _ = soft_text_rows(ROWS)
+    train(folder / "soft", soft, "soft", processes, results, soft_label_column="probs")
     stream = noisy_text_rows(rows=120).to_iterable_dataset()
     train(folder / "stream", stream, "stream", processes, results, max_steps=9, trusted_share=0)
     with tempfile.TemporaryDirectory() as cache:  # for the features of the rows of each process
@@ -113,7 +115,7 @@ def _train_auto(folder: Path, processes: int, results: dict[str, Any]) -> None:
     """Train `auto` as with a pretrained network, with fewer fits of linear models. The last stage has two epochs."""
     data = noisy_text_rows(rows=ROWS, trusted=0.25)
     settings = {"method": "auto", "pretrained": True, "num_train_epochs": 3}
-    with patch.multiple(pool, FOLDS=2, _PENALTIES=(1e-3,)):
+    with patch.object(pool_data, "FOLDS", 2), patch.object(pool, "_PENALTIES", (1e-3,)):
         train(folder, data, "auto", processes, results, model=bert(initializer_range=0.3), **settings)
 
 

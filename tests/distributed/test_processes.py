@@ -42,7 +42,7 @@ def several(request):
     return results
 
 
-@pytest.mark.parametrize("case", ["odd", "front", "stream"])
+@pytest.mark.parametrize("case", ["odd", "front", "soft", "stream"])
 def test_several_processes_give_the_same_weights_as_one(one, several, case):
     names = [name for name in one["tensors"] if name.startswith(case)]
     assert names

@@ -321,3 +321,15 @@ def test_votes_of_some_sources_are_in_the_order_of_their_names():
     some = votes.of_sources(["c", "never", "a"])
     expected = Votes.from_dense(np.array([[2, -1, 0], [-1, -1, -1], [0, -1, 2]]), ("c", "never", "a"))
     assert some.fingerprint == expected.fingerprint
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.integers(-1, 2), min_size=3, max_size=3), min_size=1, max_size=10))
+def test_one_more_source_is_one_more_column(rows):
+    votes = np.array(rows)
+    added = Votes.from_dense(votes[:, :2], ("a", "b")).with_source("c", votes[:, 2])
+    whole = Votes.from_dense(votes, ("a", "b", "c"))
+    assert dense(added) == votes.tolist()
+    assert added.fingerprint == whole.fingerprint
+    with pytest.raises(ValueError, match="two sources with the name 'b'"):
+        added.with_source("b", votes[:, 0])

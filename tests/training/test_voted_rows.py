@@ -80,7 +80,7 @@ def test_glc_has_one_stage_and_one_matrix_per_source(tmp_path):
 
 def test_loss_is_that_of_the_votes_of_each_item(tmp_path):
     data, true = voted_rows()
-    trainer = make_trainer(tmp_path, data)
+    trainer = make_trainer(tmp_path, data, refine_matrix=False)
     trainer.train()
     dense = np.array([[-1 if vote is None else vote for vote in data[name]] for name in SOURCES]).T
     trusted = np.flatnonzero(data["trusted"])
@@ -254,7 +254,7 @@ def posterior_by_hand(trainer: GLCTrainer, data: Dataset) -> np.ndarray:
 
 def test_audit_combines_the_prediction_with_all_votes(tmp_path):
     data, true = voted_rows()
-    trainer = make_trainer(tmp_path, data, max_steps=20)
+    trainer = make_trainer(tmp_path, data, max_steps=20, refine_matrix=False)
     trainer.train()
     audited = trainer.audit(data)
     assert audited.column_names == [*data.column_names, "given_label", "suggested_label", "p_wrong"]

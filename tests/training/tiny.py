@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from glc_hf import CorruptionMatrix, GLCConfig, corrupt_labels, mark_trusted
-from glc_hf.correction import linear, pool
+from glc_hf.correction import linear, pool, pool_data
 
 
 VOCABULARY = 40
@@ -84,6 +84,18 @@ def noisy_text_rows(
     return corrupt_labels(clean, CorruptionMatrix.flip(num_labels, strength, seed=seed), seed=seed)
 
 
+def soft_text_rows(rows: int = 120, trusted: float = 0.25) -> tuple[Dataset, np.ndarray]:
+    """Rows with soft labels in the column `probs`, most probable in about two of three rows for the true class, and
+    their true classes. Only trusted rows have a label."""
+    data = text_rows(rows, trusted=trusted)
+    true = np.array(data["label"])
+    logits = np.random.default_rng(0).normal(scale=1.5, size=(rows, 3))
+    logits[np.arange(rows), true] += 1.5
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = [int(label) if flag else None for label, flag in zip(true, data["trusted"], strict=True)]
+    return data.remove_columns("label").add_column("probs", probs.tolist()).add_column("label", labels), true
+
+
 def token_rows(rows: int = 60, num_labels: int = 3, seed: int = 0) -> Dataset:
     """Rows of different lengths. A token's label is its id modulo the number of classes, and -100 at both ends."""
     rng = np.random.default_rng(seed)
@@ -141,6 +153,6 @@ def quick_pool(folder: Path, iterations: int = 15) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
         patch.setattr(pool, "_PENALTIES", (1e-3,))
-        patch.setattr(pool, "FOLDS", 2)
+        patch.setattr(pool_data, "FOLDS", 2)
         patch.setattr(linear, "_MAX_ITERATIONS", iterations)
         yield
