@@ -21,7 +21,8 @@ MEMBERS = {"plain": 0.1, "trusted": 0.05, "glc": 0.35, "tuned": 0.2, "glc_tuned"
 _VOTES_MEMBERS = {
     "plain": 0.05,
     "trusted": 0.05,
-    "glc": 0.4,
+    "votes": 0.2,
+    "glc": 0.2,
     "tuned": 0.1,
     "glc_tuned": 0.25,
     "stack": 0.05,
