@@ -54,6 +54,12 @@ class CsvFormat(NamedTuple):
         settings = {**_EMPTY_IS_MISSING, "sep": self.delimiter, "encoding": self.encoding}
         return {**settings, "quoting": csv.QUOTE_NONE} if self.quotes_are_text else settings
 
+    def header(self, path: Path) -> list[str]:
+        """Return the names in the first line of a file."""
+        quoting = csv.QUOTE_NONE if self.quotes_are_text else csv.QUOTE_MINIMAL
+        with path.open(encoding=self.encoding, newline="") as lines:
+            return next(csv.reader(lines, delimiter=self.delimiter, quoting=quoting), [])
+
     def __str__(self) -> str:
         names = {character: name for name, character in DELIMITERS.items()}
         delimiter = names.get(self.delimiter, repr(self.delimiter))

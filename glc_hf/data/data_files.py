@@ -105,10 +105,7 @@ def _load_csv(path: Path, csv_format: CsvFormat) -> DatasetDict:
         if type(error.__cause__).__module__ != "pyarrow.lib" and not isinstance(error.__cause__, TypeError):
             raise
     # The type of a column follows from the first rows, and a later one has another type: read all columns as text.
-    import pandas
-
-    names = pandas.read_csv(path, nrows=0, **{**settings, "keep_default_na": True}).columns
-    features = Features({str(name): Value("string") for name in names})
+    features = Features({name: Value("string") for name in csv_format.header(path)})
     return load_dataset("csv", data_files=str(path), features=features, **settings)
 
 

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 from xxhash import xxh3_64_intdigest
+
+from glc_hf.labels.storage import stored_rows
 
 
 _TEXTS_PER_BATCH, _IMAGES_PER_BATCH = 20_000, 64
@@ -57,16 +59,24 @@ def read_inputs(dataset: Dataset, columns: Sequence[str], task: str) -> Inputs:
         task (`str`): `"text"`, `"token"` or `"image"`. Images are compared by their bytes, or by their paths.
     """
     size = _IMAGES_PER_BATCH if task == "image" else _TEXTS_PER_BATCH
-    hashes = np.zeros(len(dataset), dtype=np.uint64)
-    empty = np.ones(len(dataset), dtype=bool)
+    rows, stored = stored_rows(dataset), dataset.data.num_rows
+    if rows is not None and len(rows) < stored // 4:
+        batches: Iterable[Any] = dataset.select_columns(list(columns)).with_format("arrow").iter(batch_size=size)
+        rows, stored = None, len(dataset)
+    else:  # stored rows in their own order, which is faster than to gather them
+        batches = dataset.data.table.select(list(columns)).to_batches(max_chunksize=size)
+    hashes = np.zeros(stored, dtype=np.uint64)
+    empty = np.ones(stored, dtype=bool)
     start = 0
-    for table in dataset.select_columns(list(columns)).with_format("arrow").iter(batch_size=size):
-        stop = start + table.num_rows
+    for batch in batches:
+        stop = start + batch.num_rows
         for name in columns:
-            own, own_empty = _hash_images(table[name]) if task == "image" else _hash_texts(table[name])
+            own, own_empty = _hash_images(batch[name]) if task == "image" else _hash_texts(batch[name])
             hashes[start:stop] = hashes[start:stop] * _ODD + own
             empty[start:stop] &= own_empty
         start = stop
+    if rows is not None:
+        hashes, empty = hashes[rows], empty[rows]
     return Inputs(hashes, np.flatnonzero(empty))
 
 
@@ -110,7 +120,7 @@ def rows_in_both(inputs: Inputs, others: Sequence[Inputs]) -> np.ndarray:
     return np.flatnonzero(found)
 
 
-def _hash_texts(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+def _hash_texts(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """Return the hash of each text, or list of words, and whether it is empty."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         if not hasattr(column.type, "value_type"):
@@ -123,7 +133,7 @@ def _hash_texts(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     return hashes, np.fromiter((not text for text in texts), dtype=bool, count=len(texts))
 
 
-def _hash_images(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+def _hash_images(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     hashes, empty = [], []
     for value in column:
         value = value.as_py()
