@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,8 +33,8 @@ def normalize_labels(
     parts: dict[str, Dataset], columns: Sequence[str], names: list[str] | None = None
 ) -> tuple[dict[str, Dataset], int, int]:
     """
-    Merge class names that differ only in case or blanks: each class gets its most frequent spelling, without blanks at
-    its ends and with single blanks within.
+    Merge class names that differ only in case or blanks: each class gets its most frequent spelling in the first
+    column (else in any), without blanks at its ends and with single blanks within.
 
     Args:
         parts (`dict[str, Dataset]`): The datasets, which have the same classes.
@@ -45,19 +44,21 @@ def normalize_labels(
     Returns:
         The parts, the number of spellings, and the number of classes that remain.
     """
-    counts: Counter[str] = Counter()
     targets = [(part, column) for part, data in parts.items() for column in columns if column in data.column_names]
+    counts: dict[str, np.ndarray] = {}  # in the first column, and in all
     for part, column in targets:
-        counts.update(_name_counts(parts[part], column))
-    spelling_of: dict[str, str] = {}
-    clean: dict[str, Counter[str]] = {}
+        for name, count in _name_counts(parts[part], column).items():
+            counts.setdefault(name, np.zeros(2, dtype=np.int64))
+            counts[name] += [count if column == columns[0] else 0, count]
+    clean: dict[str, dict[str, np.ndarray]] = {}
     for name, count in counts.items():
-        clean.setdefault(spelling_key(name), Counter())[" ".join(name.split())] += count
-    known = {spelling_key(name): name for name in names or ()}
-    for name in counts:
-        spellings = clean[spelling_key(name)]
-        frequent = min(spellings, key=lambda spelling: (-spellings[spelling], spelling))
-        spelling_of[name] = known.get(spelling_key(name), frequent)
+        spellings, spelling = clean.setdefault(spelling_key(name), {}), " ".join(name.split())
+        spellings[spelling] = spellings.get(spelling, 0) + count
+    chosen = {
+        key: min(spellings, key=lambda spelling: (*-spellings[spelling], spelling)) for key, spellings in clean.items()
+    }
+    chosen.update({spelling_key(name): name for name in names or ()})
+    spelling_of = {name: chosen[spelling_key(name)] for name in counts}
     parts = dict(parts)
     if any(name != spelling for name, spelling in spelling_of.items()):
         for part, column in targets:

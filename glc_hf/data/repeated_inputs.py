@@ -127,7 +127,8 @@ def _hash_texts(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndar
             column = column.cast(pa.string())  # numbers in a column of texts
         else:
             kind = pa.large_list(pa.large_string())
-            column = pc.binary_join(pc.cast(column, kind), pa.scalar("\x1f", pa.large_string()))
+            # Not a blank, which the words "a", "b" and the word "a b" would have in common.
+            column = pc.binary_join(pc.cast(column, kind), pa.scalar("\0", pa.large_string()))
     texts = [" ".join(text.split()).encode() if text is not None else b"" for text in column.to_pylist()]
     hashes = np.fromiter(map(xxh3_64_intdigest, texts), dtype=np.uint64, count=len(texts))
     return hashes, np.fromiter((not text for text in texts), dtype=bool, count=len(texts))

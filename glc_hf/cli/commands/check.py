@@ -32,9 +32,13 @@ def main(argv: list[str]) -> int:
 
     set_up_messages(quiet=not sys.stdout.isatty())
     options = _train_options(arguments)
-    logging.getLogger("glc_hf.data").setLevel(logging.WARNING)  # the report says how files are written
-    with spinner(f"checking {arguments.dataset}"):
-        report = check_parts(load_parts(options), options)
+    files_logger = logging.getLogger("glc_hf.data")
+    files_logger.setLevel(logging.WARNING)  # the report says how files are written
+    try:
+        with spinner(f"checking {arguments.dataset}"):
+            report = check_parts(load_parts(options), options)
+    finally:
+        files_logger.setLevel(logging.NOTSET)
     files = [
         name for name in (arguments.dataset, arguments.eval_dataset, arguments.trusted_dataset) if name is not None
     ]
