@@ -184,11 +184,10 @@ def _load(name: str, options: TrainOptions, option: str = "--dataset", config: s
 
 def _say_problems(parts: Parts, options: TrainOptions) -> None:
     """Print the problems of the data in a few lines. Raises for those that would stop the run later."""
-    if options.config.process_index == 0:
-        report = check_parts(parts, options, quick=True)
-        report.raise_for_rows()
-        for line in [*parts.notes, *report.short_lines(f"glc-hf check {options.data.dataset}")]:
-            logger.warning(line)
+    report = check_parts(parts, options, quick=True)  # in every process: all of them must stop
+    report.raise_for_rows()
+    for line in [*parts.notes, *report.short_lines(f"glc-hf check {options.data.dataset}")]:
+        logger.warning(line)
 
 
 def columns_of(features: Features, options: TrainOptions, task: str) -> Columns:
