@@ -116,7 +116,6 @@ def rows_in_both(inputs: Inputs, others: Sequence[Inputs]) -> np.ndarray:
     found = np.zeros(len(inputs.hashes), dtype=bool)
     for other in others:
         found |= np.isin(inputs.hashes, np.delete(other.hashes, other.empty))
-    found[inputs.empty] = False
     return np.flatnonzero(found)
 
 
