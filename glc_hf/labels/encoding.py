@@ -24,7 +24,7 @@ _NEW_COLUMN = "__encoded__"
 NO_VOTE, NO_CLASS = -1, -2
 MISSING_RULE = "None, -1, NaN and empty text are missing votes"
 # What spreadsheets and programs write for a missing value.
-_MISSING_NAMES = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
+MISSING_NAMES = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
 
 
 def encode_labels(
@@ -115,7 +115,7 @@ def _names_in_files(parts: dict[str, Dataset], column: str) -> list[str] | None:
     }
     _check_same_names(names_of)
     names = set().union(*names_of.values())
-    missing = {name for name in names if name.strip().lower() in _MISSING_NAMES}
+    missing = {name for name in names if name.strip().lower() in MISSING_NAMES}
     are_numbers = all(name.lstrip("-").isdigit() for name in names - missing)
     if missing and are_numbers:
         raise ValueError(
