@@ -104,7 +104,7 @@ class GoldLossCorrection(MatrixMethod):
 
     def prepare_model(self, model: torch.nn.Module) -> None:
         if self.counts_votes:
-            self.needs_item_numbers = True  # to find the votes of an item
+            self.needs_item_numbers = self.numbered  # to find the votes of an item
             self.state_names = (*self.state_names, *_SOURCE_STATE)
 
     def first_stage(self) -> Stage | None:
@@ -161,6 +161,9 @@ class GoldLossCorrection(MatrixMethod):
     # ------------------------------------------------------------------ votes of several sources
     def _estimate_sources(self, run: EstimationRun) -> None:
         """Count what the votes of each source say on trusted items."""
+        if self.stream_sources is not None:
+            self.set_sources(self.stream_sources, run.label_names)
+            return
         numbers, labels = run.item_numbers("trusted"), run.item_labels("trusted")
         sources = fit_sources(self.votes, self.num_labels, numbers, labels, seed=self.args.seed)
         self.set_sources(sources, run.label_names)
