@@ -196,7 +196,8 @@ class GoldLossCorrection(MatrixMethod):
         if self.sources is None:
             return {}
         fields = self.sources.to_dict()
-        return {name: torch.as_tensor(fields[name.removeprefix("sources_")]) for name in _SOURCE_STATE}
+        # NumPy first: a Python float would become a float32.
+        return {name: torch.as_tensor(np.asarray(fields[name.removeprefix("sources_")])) for name in _SOURCE_STATE}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         if _SOURCE_STATE[0] in state:
