@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glc_hf import GLCTrainer, voted_streams
+from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.labels.label_batch import VOTES_KEY
 from glc_hf.labels.transforms import batches_of_stream
 from glc_hf.training.stage_trainer import StageTrainer
@@ -241,7 +242,8 @@ def test_stream_that_is_split_among_readers_is_counted_as_a_whole(tmp_path):
 
 # ---------------------------------------------------------------------- resume and audit
 @pytest.mark.parametrize("method", ["glc", "auto"])
-def test_resumed_run_on_a_stream_ends_with_the_same_weights(tmp_path, method):
+def test_resumed_run_on_a_stream_ends_with_the_same_weights(tmp_path, monkeypatch, method):
+    monkeypatch.setattr(ModelCardCallback, "save", lambda self, folder: None)  # to save time
     data, _ = voted_rows(120)
     chosen = {"method": method, "max_steps": 6, "save_strategy": "steps", "save_steps": 2, "trusted_share": 0}
     whole = make_trainer(tmp_path / "run", arrow(data), **chosen)
