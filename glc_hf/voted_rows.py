@@ -55,12 +55,6 @@ def has_votes(args: Any) -> bool:
     return args.source_columns is not None or args.votes_column is not None
 
 
-def check_votes_dataset(dataset: Any) -> None:
-    """Raise for a dataset whose votes can't be counted before training."""
-    if not isinstance(dataset, datasets.Dataset):
-        raise TypeError(f"votes of several sources need a `datasets.Dataset`, not a {type(dataset).__name__}.")
-
-
 def label_by_votes(
     dataset: datasets.Dataset,
     args: Any,
@@ -111,27 +105,41 @@ def label_by_votes(
         model, votes = _common_sources(model, votes)
     sources = args.source_columns or ()
     filled = fill_labels(dataset, votes, column, flags, num_labels, sources, args.trusted_column)
-    values, offsets = filled.labels.values.copy(), filled.labels.offsets
+    values, offsets = filled.labels
     lengths = np.diff(offsets) if offsets is not None else np.ones(len(dataset), dtype=np.int64)
     trusted = flags.values if flags.offsets is not None else np.repeat(flags.values, lengths)
-    counted = values != IGNORED_LABEL
     if model is None:
         judging = np.ones(len(dataset), dtype=bool)
         judging[held_out if held_out is not None else []] = False
-        known = np.flatnonzero(trusted & counted & np.repeat(judging, lengths))
-        model = fit_sources(votes, num_labels, known, values[known], seed=args.seed)
-    voted = np.diff(votes.offsets) > 0
-    given = np.flatnonzero(counted & ~trusted & voted)
-    values[given] = model.posterior(votes.select(given)).argmax(axis=1)
-    nothing = ~trusted & ~voted
-    unused = np.empty(0, dtype=np.int64)
-    if offsets is not None:
-        values[nothing] = IGNORED_LABEL
-    elif nothing.any():
-        unused = np.flatnonzero(nothing)
-        values[unused] = 0
+        # Without items that are not trained on, such as special tokens, which no source can vote on.
+        items = np.flatnonzero((values != IGNORED_LABEL) & (trusted | (np.diff(votes.offsets) > 0)))
+        known = np.flatnonzero((trusted & np.repeat(judging, lengths))[items])
+        model = fit_sources(votes.select(items), num_labels, known, values[items[known]], seed=args.seed)
+    values, unused = most_probable_labels(filled.labels, trusted, votes, model)
+    if len(unused):
         logger.warning(f"{len(unused):,} rows have no vote and are not trusted: they are not used.")
     return VotedRows(_with_labels(dataset, column, values, offsets), votes, unused, model)
+
+
+def most_probable_labels(
+    labels: Column, trusted: np.ndarray, votes: Votes, model: SourceModel
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    The labels, in which untrusted items with votes have the class that the votes make most probable, and the numbers
+    of the rows about whose label nothing is known. Their label is 0; that of such tokens is -100.
+
+    Args:
+        labels ([`Column`]): The label of each item.
+        trusted (`np.ndarray`): Whether each item is trusted.
+        votes ([`Votes`]): The votes on each item.
+        model ([`SourceModel`]): What they say.
+    """
+    values, voted = labels.values.copy(), np.diff(votes.offsets) > 0
+    given = np.flatnonzero((values != IGNORED_LABEL) & ~trusted & voted)
+    values[given] = model.posterior(votes.select(given)).argmax(axis=1)
+    nothing = np.flatnonzero(~trusted & ~voted)
+    values[nothing] = 0 if labels.offsets is None else IGNORED_LABEL
+    return values, nothing if labels.offsets is None else nothing[:0]
 
 
 def _common_sources(model: SourceModel, votes: Votes) -> tuple[SourceModel, Votes]:
