@@ -354,7 +354,9 @@ FILE_FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
 _SAVED_TO_DISK = ("dataset_dict.json", "state.json")
 
 
-def load_splits(name: str, config: str | None = None, option: str = "--dataset") -> DatasetDict:
+def load_splits(
+    name: str, config: str | None = None, option: str = "--dataset", features: Features | None = None
+) -> DatasetDict:
     """
     Load all splits of a dataset.
 
@@ -362,11 +364,12 @@ def load_splits(name: str, config: str | None = None, option: str = "--dataset")
         name (`str`): A Hub id, a folder (laid out as on the Hub, or written by `save_to_disk`), or a file.
         config (`str`, *optional*): The configuration, if the dataset has several.
         option (`str`): Option that names the dataset, for messages.
+        features (`Features`, *optional*): Types of the columns of a file; by default they follow from its content.
     """
     path = Path(name).expanduser()
     try:
         if path.is_file():
-            loaded = _load_file(path, option)
+            loaded = _load_file(path, option, features)
         elif path.is_dir():
             saved = any((path / marker).exists() for marker in _SAVED_TO_DISK)
             loaded = load_from_disk(str(path)) if saved else load_dataset(str(path), config)
@@ -380,13 +383,13 @@ def load_splits(name: str, config: str | None = None, option: str = "--dataset")
     return loaded if isinstance(loaded, dict) else DatasetDict({"train": loaded})
 
 
-def _load_file(path: Path, option: str) -> DatasetDict:
+def _load_file(path: Path, option: str, features: Features | None = None) -> DatasetDict:
     if path.suffix.lower() not in FILE_FORMATS:
         raise ValueError(f"{option} {path}: files must end in {', '.join(FILE_FORMATS)}, not in {path.suffix!r}.")
     builder, settings = FILE_FORMATS[path.suffix.lower()]
     if path.suffix.lower() == ".tsv" and _quotes_are_text(path):
         settings = {**settings, "quoting": csv.QUOTE_NONE}
-    return load_dataset(builder, data_files=str(path), **settings)
+    return load_dataset(builder, data_files=str(path), features=features, **settings)
 
 
 def _quotes_are_text(path: Path) -> bool:
