@@ -143,7 +143,7 @@ function drawContent(index) {
   else if (rows.words) {
     content.replaceChildren();
     rows.words[index].forEach((word, place) =>
-      content.append(place === rows.mark[index] ? create("mark", word) : word, " "));
+      content.append(place ? " " : "", place === rows.mark[index] ? create("mark", word) : word));
   } else content.textContent = rows.text[index];
   content.scrollTop = 0;
 }
@@ -322,7 +322,8 @@ list.addEventListener("click", (event) => {
   current = Number(line.dataset.position);
   draw();
 });
-["pair", "state", "order", "text", "minimum"].forEach((id) => byId(id).addEventListener("input", () => filter()));
+["pair", "state", "order"].forEach((id) => byId(id).addEventListener("change", () => filter()));
+["text", "minimum"].forEach((id) => byId(id).addEventListener("input", () => filter()));
 byId("clear").addEventListener("click", () => {
   byId("text").value = byId("pair").value = "";
   byId("minimum").value = "0";
