@@ -102,6 +102,11 @@ def correct_labels(
     elif not isinstance(decisions, Decisions):
         decisions = Decisions.of_rows(decisions)
     _check_dataset(dataset, decisions, force)
+    if decisions.from_votes and decisions.label_column is None and label_column not in dataset.column_names:
+        # Only votes so far: checked rows are the first that have a label.
+        label_column = label_column or "label"
+        kind = Value("string") if decisions.label_names is not None else Value("int64")
+        dataset = dataset.add_column(label_column, [None] * len(dataset), feature=kind)
     column = find_label_column(dataset, label_column or decisions.label_column, trusted_column)
     labels = _Labels(dataset, column, decisions)
     flags = _flags(dataset, trusted_column, labels)

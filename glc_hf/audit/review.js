@@ -1,4 +1,7 @@
 // The list of labels (only the visible rows exist as elements), the card of the current one, filters and keys.
+const MOST_CHIPS = 10, searchable = data.names.length > MOST_CHIPS;
+// Classes that are digits have their own keys.
+const chipKeys = !searchable && data.names.every((name) => /^\d$/.test(name)) ? data.names : [..."1234567890"];
 const ROW_HEIGHT = 60, MAX_HEIGHT = 12_000_000;  // browsers limit the height of an element
 const list = byId("list"), space = byId("space");
 let shown = [];  // positions in `rows` that match the filters, in order
@@ -148,31 +151,31 @@ function drawContent(index) {
   content.scrollTop = 0;
 }
 
-/** The classes with the keys 1 to 9: all of a few classes, otherwise those suggested most often; or what the search finds. */
+/** The classes with a key: all of a few classes, otherwise those suggested most often; or what the search finds. */
 function chipLabels() {
   const text = byId("class-search").value.trim().toLowerCase();
   if (!text) return usualClasses;
   const found = data.names.map((name, label) => label).filter((label) => nameOf(label).toLowerCase().includes(text));
   const rank = (label) => (nameOf(label).toLowerCase() === text ? 0 : nameOf(label).toLowerCase().startsWith(text) ? 1 : 2);
-  return found.sort((a, b) => rank(a) - rank(b) || a - b).slice(0, 9);
+  return found.sort((a, b) => rank(a) - rank(b) || a - b).slice(0, MOST_CHIPS);
 }
 
 let usualClasses = data.names.map((name, label) => label);
-if (usualClasses.length > 9) {
+if (searchable) {
   const counts = new Array(usualClasses.length).fill(0);
   rows.suggested.forEach((label) => counts[label]++);
-  usualClasses = usualClasses.sort((a, b) => counts[b] - counts[a] || a - b).slice(0, 9);
+  usualClasses = usualClasses.sort((a, b) => counts[b] - counts[a] || a - b).slice(0, MOST_CHIPS);
 }
 
 function drawCard() {
   const index = shown[current], none = index === undefined, decision = none ? undefined : decisionOf(index);
   const chips = none ? [] : chipLabels();
   byId("card").querySelectorAll("button, #class-search").forEach((node) => (node.disabled = none));
-  byId("search-label").hidden = data.names.length <= 9;
+  byId("search-label").hidden = !searchable;
   byId("chips").replaceChildren(...chips.map((label, place) => {
     const button = create("button", undefined, "plain");
     button.type = "button";
-    button.append(create("kbd", place + 1), create("span", nameOf(label)));
+    button.append(create("kbd", chipKeys[place]), create("span", nameOf(label)));
     button.setAttribute("aria-pressed", decision?.label === label);
     button.addEventListener("click", (event) => choose(event, OTHER, label));
     return button;
@@ -254,7 +257,9 @@ function choose(event, code, label) {
   resize();
   draw();
   // After a click with the mouse or in the search, keys act on the list again, not on the clicked button.
-  if (event?.detail > 0 || document.activeElement === byId("class-search") || !document.activeElement?.isConnected) list.focus();
+  if (event?.detail > 0 || document.activeElement === byId("class-search") || document.activeElement === document.body) {
+    list.focus({ preventScroll: true });
+  }
 }
 
 const keepLabel = (event) => choose(event, KEEP, rows.given[shown[current]]);
@@ -283,7 +288,7 @@ const KEYS = {
   j: () => move(1), ArrowDown: () => move(1), p: () => move(-1), ArrowUp: () => move(-1),
   PageDown: () => move(Math.floor(list.clientHeight / ROW_HEIGHT)), PageUp: () => move(-Math.floor(list.clientHeight / ROW_HEIGHT)),
   Home: () => move(-size), End: () => move(size),
-  c: () => (data.names.length > 9 ? byId("class-search") : byId("chips").firstElementChild)?.focus(),
+  c: () => (searchable ? byId("class-search") : byId("chips").firstElementChild)?.focus(),
   "/": () => byId("text").focus(),
 };
 
@@ -298,7 +303,7 @@ document.addEventListener("keydown", (event) => {
     undo();
   } else if (key === "Escape") {
     byId("class-search").value = "";
-    list.focus();
+    list.focus({ preventScroll: true });
     drawCard();
   } else if (target.id === "class-search" && key === "Enter") {
     event.preventDefault();
@@ -307,7 +312,7 @@ document.addEventListener("keydown", (event) => {
     else choose(event, OTHER, label);
   } else if (!typing && !control && !event.altKey) {
     if (key === "Enter" && target.matches("button, a, summary")) return;  // it activates the element
-    const place = "123456789".indexOf(key), label = place >= 0 ? chipLabels()[place] : undefined;
+    const place = chipKeys.indexOf(key), label = place >= 0 ? chipLabels()[place] : undefined;
     const action = label !== undefined ? () => choose(event, OTHER, label) : KEYS[key];
     if (!action) return;
     event.preventDefault();

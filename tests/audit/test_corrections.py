@@ -115,6 +115,19 @@ def test_labels_that_were_normalized_for_training_fit_and_keep_their_spelling() 
     assert result["label"][:] == ["US", "US", "us", "US"]
 
 
+def test_rows_with_votes_get_the_labels_of_people() -> None:
+    votes = _dataset(values=["cat", None, None, None]).add_column("votes", [[0, 1]] * 4)
+    entries = [Decision(1, None, "keep", "dog", "dog"), Decision(0, None, "class", "cow", "dog")]
+    decisions = Decisions(entries, NAMES, 3, label_column="label", from_votes=True)
+    result = apply_decisions(votes, decisions)
+    assert result["label"][:] == ["cow", "dog", None, None]
+    assert result["trusted"][:] == [True, True, False, False]
+    decisions = Decisions(entries, NAMES, 3, from_votes=True)
+    result = apply_decisions(votes.remove_columns("label"), decisions)
+    assert result["label"][:] == ["cow", "dog", None, None]
+    assert result.column_names == ["text", "votes", "label", "trusted", "label_source"]
+
+
 def test_a_second_round_keeps_the_sources_of_the_first() -> None:
     first = apply_decisions(_dataset(), [{"row": 0, "label": "dog"}])
     second = apply_decisions(first, [{"row": 1, "label": "dog"}])

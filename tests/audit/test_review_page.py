@@ -354,7 +354,7 @@ def test_search_for_one_of_many_classes(show) -> None:
     rows = np.arange(40)
     findings = Findings(CorruptionMatrix.flip(200, 0.4, label_names=names), rows, None, rows, rows + 7, rows / 40)
     page = show(make_page(findings, _dataset(40), ("text",), "text", "Review", 100))
-    assert len(page.driver.find_elements("css selector", "#chips button")) == 9
+    assert len(page.driver.find_elements("css selector", "#chips button")) == 10
     first = page.row
     page.keys("c")
     page.keys("class 15")
@@ -368,6 +368,17 @@ def test_search_for_one_of_many_classes(show) -> None:
     page.keys("nothing", "\ue007")
     assert page.text("#status") == "No class has this name."
     assert page.script("return decisions.size") == 2
+
+
+def test_classes_that_are_digits_have_their_own_keys(show) -> None:
+    given = np.arange(10)
+    findings = Findings(
+        CorruptionMatrix.flip(10, 0.4), given, None, given, (given + 1) % 10, np.linspace(0.9, 0.8, 10)
+    )
+    page = show(make_page(findings, _dataset(10), ("text",), "text", "Review", 100))
+    assert not page.find("#class-search").is_displayed()
+    page.keys("7", "0")
+    assert page.script("return [decisions.get('0').label, decisions.get('1').label]") == [7, 0]
 
 
 def test_images_and_words_in_context(show) -> None:
