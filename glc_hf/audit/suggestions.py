@@ -11,11 +11,12 @@ from typing import Any
 from datasets import Dataset, Value
 
 from glc_hf.audit.decisions import TAKE, Decision
-from glc_hf.audit.findings import COLUMNS, GIVEN, P_WRONG, SUGGESTED
+from glc_hf.audit.findings import GIVEN, P_WRONG, SUGGESTED
 from glc_hf.audit.page import CSV_FILE, PARQUET_FILE
 from glc_hf.labels.storage import column_in_order
 
 
+_NEEDED = (GIVEN, SUGGESTED, P_WRONG)
 _ISSUE = "is_label_issue"
 
 
@@ -37,8 +38,8 @@ def read_suggestions(path: str | Path, minimum: float, dataset: Dataset) -> list
     if not path.is_file():
         raise FileNotFoundError(f"there is no audit {path}: `glc-hf audit` writes {PARQUET_FILE} and {CSV_FILE}.")
     texts = [name for name, feature in dataset.features.items() if feature == Value("string")]
-    table, rows = _read(path, (*COLUMNS, _ISSUE, *texts))
-    for name in COLUMNS:
+    table, rows = _read(path, (*_NEEDED, _ISSUE, *texts))
+    for name in _NEEDED:
         if name not in table:
             raise ValueError(f"{path} is not an audit: it has no column {name!r}.")
     suggestions = []
@@ -100,7 +101,7 @@ def _read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, list[Any]], lis
         raise ValueError(f"{path} is not an audit: it has no column 'row'.")
     rows = [_number(value, path, line, "row", int) for line, value in enumerate(frame[number], start=2)]
     columns = {name: frame[name].tolist() for name in names if name in frame.columns}
-    for name in (*COLUMNS, _ISSUE):
+    for name in (*_NEEDED, _ISSUE):
         if name in columns:
             columns[name] = [_cell(name, value, path, line) for line, value in enumerate(columns[name], start=2)]
     return columns, rows

@@ -23,6 +23,7 @@ from glc_hf.audit.corrections import correct_labels
 from glc_hf.audit.decisions import Decisions
 from glc_hf.audit.findings import Findings
 from glc_hf.audit.page import make_page
+from glc_hf.correction.sources import SourceRow, SourceTable
 
 
 NAMES = ["cat", "dog", "<b>cow</b>"]
@@ -471,10 +472,16 @@ def _axe() -> str:
     return path.read_text(encoding="utf-8")
 
 
+def _violations(page: Page) -> list[Any]:
+    page.driver.execute_script(_axe())
+    result = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    return [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in result["violations"]]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
 def test_page_passes_the_accessibility_rules_of_axe(show, scheme: str, width: int) -> None:
-    axe = _axe()
+    _axe()
     page = show(_html(200))
     metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -483,7 +490,17 @@ def test_page_passes_the_accessibility_rules_of_axe(show, scheme: str, width: in
     page.reload()
     page.keys("k", "s", "x")
     assert page.script("return document.documentElement.scrollWidth <= window.innerWidth")
-    page.driver.execute_script(axe)
-    result = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-    problems = [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in result["violations"]]
-    assert problems == []
+    assert _violations(page) == []
+
+
+def test_images_many_classes_warnings_and_sources_pass_the_rules_of_axe(show) -> None:
+    _axe()
+    rows = np.arange(30)
+    findings = Findings(CorruptionMatrix.flip(40, 0.4), rows, None, rows, rows + 1, rows / 30)
+    pictures = Dataset.from_dict({"image": [Image.new("RGB", (8, 8))] * 30})
+    source = SourceRow("rule", 90, 0.9, 30, 3, 0.1, 0.05, 0.2, 0.1, 0.3, None, 1.0, [], hurts=True)
+    warnings, sources = ["few trusted rows"], SourceTable([source])
+    page = show(make_page(findings, pictures, ("image",), "image", "t", 100, warnings, sources))
+    assert _violations(page) == []
+    page.choose("#state", "skip")  # nothing matches
+    assert _violations(page) == []
