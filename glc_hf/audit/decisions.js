@@ -9,7 +9,7 @@ const steps = [];  // one entry per step: a list of [key, decision before the st
 const keyOf = (index) => (rows.position ? `${rows.row[index]}:${rows.position[index]}` : String(rows.row[index]));
 const decisionOf = (index) => decisions.get(keyOf(index));
 const codeOf = (index) => decisionOf(index)?.code ?? 0;
-let fileHandle = null, unsaved = 0, stored = true, timer = 0;
+let fileHandle = null, unsaved = 0, stored = true, timer = 0, writing = Promise.resolve();
 
 function tell(message, problem = false) {
   byId("status").textContent = message;
@@ -85,7 +85,14 @@ function fileText() {
   return JSON.stringify(head, null, 2).slice(0, -2) + ',\n  "decisions": [\n' + lines.join(",\n") + "\n  ]\n}\n";
 }
 
-async function writeToHandle() {
+/** Write to the chosen file, one write after the other, so that an older one never comes last. */
+function writeToHandle() {
+  writing = writing.then(writeOnce);
+  return writing;
+}
+
+async function writeOnce() {
+  if (!fileHandle) return;
   try {
     const count = unsaved, writer = await fileHandle.createWritable();
     await writer.write(fileText());

@@ -15,12 +15,14 @@ from glc_hf.labels.storage import column_in_order
 
 
 _BYTES_PER_ROW = 6
+_ROWS_AT_ONCE = 1000
 
 
 def row_checks(dataset: Dataset, columns: Sequence[str]) -> list[str]:
     """
     Return a hash of each row, 12 hexadecimal digits. Classes count by their names, images by their bytes or the names
-    of their files, and whole floats as integers: a copy of a file in another format usually has the same hashes.
+    of their files, and whole floats as integers: a copy of a file in another format usually has the same hashes. Case
+    and blanks at the ends do not count, because labels may be normalized for training.
 
     Args:
         dataset (`Dataset`): The rows. Images are not decoded.
@@ -41,9 +43,10 @@ def fingerprint(checks: Sequence[str]) -> str:
 
 def _contents(dataset: Dataset, column: str) -> Iterator[bytes]:
     names = class_names(dataset.features[column])
-    for chunk in column_in_order(dataset, column).chunks:
-        for value in chunk:
-            yield _content(value.as_py(), names)
+    values = column_in_order(dataset, column)
+    for start in range(0, len(values), _ROWS_AT_ONCE):  # images are large
+        for value in values.slice(start, _ROWS_AT_ONCE).to_pylist():
+            yield _content(value, names)
 
 
 def _content(value: Any, names: list[str] | None) -> bytes:
@@ -54,7 +57,7 @@ def _content(value: Any, names: list[str] | None) -> bytes:
     if isinstance(value, (list, tuple)):
         parts = [_content(part, names) for part in value]
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
-    return as_text(value, names).encode("utf-8", "surrogatepass")
+    return as_text(value, names).strip().casefold().encode("utf-8", "surrogatepass")
 
 
 def as_text(value: Any, names: list[str] | None = None) -> str:

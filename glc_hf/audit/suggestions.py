@@ -69,7 +69,7 @@ def _check_texts(
     for name in columns:
         own = column_in_order(dataset, name).to_pylist()
         for row, text in zip(rows, table[name], strict=True):
-            if (own[row] or "").split() != (text or "").split():
+            if (own[row] or "").casefold().split() != (text or "").casefold().split():
                 raise ValueError(
                     f"{path.name}, row {row}: column {name!r} has other text than the dataset. The audit is of "
                     "another dataset, or the dataset has changed since."

@@ -214,6 +214,7 @@ def test_row_checks_do_not_depend_on_the_format_of_the_file(tmp_path: Path) -> N
     )
     checks = row_checks(named, ["text", "label"])
     assert len(set(checks)) == 4
+    assert row_checks(_dataset(values=["Cat", "dog ", "COW", "cat"]), ["text", "label"]) == checks
     assert row_checks(named.select([2, 0]), ["text", "label"]) == [checks[2], checks[0]]
     assert (
         row_checks(_dataset(values=["a", "b"], x=["", "c"]), ["label", "x"])[0]

@@ -8,11 +8,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
 from PIL import Image as PILImage
 
+from glc_hf import CorruptionMatrix
+from glc_hf.audit.findings import Findings
+from glc_hf.audit.page import make_page
 from glc_hf.cli import data as cli_data
 from glc_hf.cli.commands import review
 
@@ -185,6 +189,33 @@ def test_review_opens_the_page_of_a_folder(glc_hf, tmp_path: Path, monkeypatch: 
 def _page_data(page: Path) -> dict[str, Any]:
     text = page.read_text(encoding="utf-8")
     return json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_words_decided_on_are_corrected_and_trusted_one_by_one(glc_hf, tmp_path: Path) -> None:
+    features = Features({"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(CLASSES)))})
+    rows = {"tokens": [["a", "cat"], ["saw"]], "tags": [[-100, 2], [1]]}
+    Dataset.from_dict(rows, features=features).to_parquet(str(tmp_path / "words.parquet"))
+    loaded = cli_data.load_splits(str(tmp_path / "words.parquet"))["train"]
+    matrix = CorruptionMatrix.uniform(3, 0.3, label_names=list(CLASSES))
+    row, word, given, suggested = np.array([0, 1]), np.array([1, 0]), np.array([2, 1]), np.array([0, 2])
+    findings = Findings(matrix, row, word, given, suggested, np.array([0.9, 0.8]))
+    (tmp_path / "page.html").write_text(
+        make_page(findings, loaded, ("tokens",), "token", "t", 9, label_column="tags"), encoding="utf-8"
+    )
+    content = _page_data(tmp_path / "page.html")
+    entry = {"row": 0, "word": content["rows"]["position"][0], "decision": "suggested", "label": "animal"}
+    entry.update(given_label="tool", check=content["rows"]["check"][0])
+    head = {"format": "glc_hf decisions", "format_version": 1, "dataset": content["review"]["dataset"]}
+    decisions = {**head, "label_names": list(CLASSES), "num_labels": 3, "num_decisions": 1, "decisions": [entry]}
+    (tmp_path / "d.json").write_text(json.dumps(decisions))
+    output = tmp_path / "cleaned.jsonl"
+    outcome = glc_hf("apply", tmp_path / "d.json", "--dataset", tmp_path / "words.parquet", "--output", output)
+    assert outcome.code == 0, outcome.err
+    first, second = (json.loads(line) for line in output.read_text().splitlines())
+    assert first == {
+        "tokens": ["a", "cat"], "tags": [-100, 0], "trusted": [False, True], "label_source": ["given", "reviewed"],
+    }  # fmt: skip
+    assert second["tags"] == [1]
 
 
 def test_round_trip_from_training_to_training(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
