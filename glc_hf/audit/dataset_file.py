@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from glc_hf.labels.reading import class_names
 from glc_hf.labels.storage import column_in_order, flat_values
 
 
+logger = logging.getLogger(__name__)
 _BATCH_ROWS = 1000
 _MEDIA = (Image, Audio, Video)
 
@@ -123,8 +125,13 @@ def _write_json(row: dict[str, Any], file: TextIO) -> None:
 def _rows(dataset: Dataset) -> Iterator[dict[str, Any]]:
     """Yield the rows as dicts, with the names of classes."""
     names = {name: class_names(feature) for name, feature in dataset.features.items()}
-    # Labels without a name, such as -100 in lists, would make names and numbers in one column.
-    names = {name: classes for name, classes in names.items() if classes is not None and _all_named(dataset, name)}
+    names = {name: classes for name, classes in names.items() if classes is not None}
+    for name in [name for name in names if not _all_named(dataset, name)]:
+        logger.warning(
+            f"Column {name!r} has labels without a name, such as -100, so its classes are written as numbers. A "
+            ".parquet file keeps the names."
+        )
+        del names[name]
     dataset = dataset.with_format(None)
     for start in range(0, len(dataset), _BATCH_ROWS):
         batch = dataset[start : start + _BATCH_ROWS]

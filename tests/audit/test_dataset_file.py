@@ -74,10 +74,11 @@ def test_text_formats_hold_the_names_of_classes(tmp_path: Path, suffix: str) -> 
         assert path.read_text() == "label,n\ny,1\n,\nx,3\n"
 
 
-def test_labels_without_a_name_stay_numbers(tmp_path: Path) -> None:
+def test_labels_without_a_name_stay_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     features = Features({"tags": List(ClassLabel(names=["x", "y"]))})
     path = write_dataset(Dataset.from_dict({"tags": [[1, -100]]}, features=features), tmp_path / "rows.jsonl")
     assert path.read_text() == '{"tags": [1, -100]}\n'
+    assert "'tags' has labels without a name" in caplog.text
 
 
 def _image_rows() -> Dataset:
