@@ -17,8 +17,8 @@ from PIL import Image as PILImage
 from glc_hf import CorruptionMatrix
 from glc_hf.audit.findings import Findings
 from glc_hf.audit.page import make_page
-from glc_hf.cli import data as cli_data
 from glc_hf.cli.commands import review
+from glc_hf.data import data_files
 
 from .conftest import CLASSES, text_rows, write_csv
 
@@ -104,7 +104,7 @@ def _hub_rows() -> Dataset:
 def test_datasets_with_features_keep_them(glc_hf, tmp_path: Path, monkeypatch, place: str) -> None:
     rows, name = _hub_rows(), "someone/pictures"
     if place == "hub":
-        monkeypatch.setattr(cli_data, "load_dataset", lambda *_, **__: DatasetDict({"validation": rows}))
+        monkeypatch.setattr(data_files, "load_dataset", lambda *_, **__: DatasetDict({"validation": rows}))
     else:
         name = tmp_path / "pictures"
         name.mkdir()
