@@ -47,7 +47,7 @@ def _data(page: str) -> dict[str, Any]:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
-def test_page_contains_the_most_suspect_rows_and_the_total_number() -> None:
+def test_page_contains_the_issues_first_and_the_total_number() -> None:
     page, findings = _page()
     data = _data(page)
     shown = [row["p"] for row in data["rows"]]
@@ -55,7 +55,8 @@ def test_page_contains_the_most_suspect_rows_and_the_total_number() -> None:
     assert shown == sorted(shown, reverse=True)
     assert min(shown) >= np.sort(findings.p_wrong)[-1000] - 1e-6
     assert data["limit"].startswith("1,000 of 3,000 rows are on this page")
-    assert data["summary"].startswith(f"{findings.suspect.sum():,} of 3,000 labels are more likely wrong than right")
+    assert data["summary"].startswith(f"{findings.num_issues:,} of 3,000 labels are issues: another label is more")
+    assert f"About {findings.total_wrong} wrong labels are expected" in data["summary"]
     assert [entry["given"] for entry in data["classes"]] == np.bincount(findings.given).tolist()
 
 
@@ -172,7 +173,7 @@ def test_page_works_in_a_real_browser(browser: Any, tmp_path: Path) -> None:
     def find(selector: str) -> Any:
         return browser.find_element("css selector", selector)
 
-    # On load: the matrix, one line per class, the most suspect rows; scripts in the text did not run.
+    # On load: the matrix, one line per class, the first rows; scripts in the text did not run.
     assert browser.title == "Label audit: <animals>"
     assert len(browser.find_elements("css selector", "#heat button")) == 9
     assert len(browser.find_elements("css selector", "#classes tr")) == 4
