@@ -14,6 +14,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value, load_dataset
 
 from glc_hf import CorruptionMatrix
+from glc_hf.audit.findings import COLUMNS
 from glc_hf.cli.report import DIGITS
 from glc_hf.correction.reliability import matrix_warnings
 
@@ -52,7 +53,7 @@ def test_audit_finds_the_wrong_labels_of_a_csv(glc_hf, folder: Path) -> None:
     assert outcome.code == 0, outcome.err
     table = pd.read_csv(folder / "model" / "audit" / "audit.csv")
     given = pd.read_csv(folder / "train.csv")
-    assert list(table.columns) == ["row", *given.columns, "given_label", "suggested_label", "p_wrong"]
+    assert list(table.columns) == ["row", *given.columns, *COLUMNS]
     assert table[list(given.columns)].equals(given)
     assert (table.given_label == table.label).all()
     untrusted = table[table.trusted == "no"]
@@ -63,7 +64,7 @@ def test_audit_finds_the_wrong_labels_of_a_csv(glc_hf, folder: Path) -> None:
     parquet = pd.read_parquet(folder / "model" / "audit" / "audit.parquet")
     assert parquet.suggested_label.tolist() == table.suggested_label.tolist()
     assert (folder / "model" / "audit" / "audit.html").read_text().startswith("<!DOCTYPE html>")
-    assert f"more likely wrong than right: {wrong.sum()}\n" in outcome.out
+    assert f"label issues: {wrong.sum()}\n" in outcome.out
     assert "rows: 240 (60 trusted)\n" in outcome.out
     assert "\x1b" not in outcome.out + outcome.err
     assert "%|" not in outcome.err
@@ -93,8 +94,7 @@ def test_columns_of_any_type_are_kept(glc_hf, folder: Path, tmp_path: Path) -> N
     outcome = glc_hf("audit", folder / "model", "--dataset", path, "--output-dir", tmp_path / "out")
     assert outcome.code == 0, outcome.err
     table = pd.read_csv(tmp_path / "out" / "audit.csv", keep_default_na=False)
-    verdicts = ["given_label", "suggested_label", "p_wrong"]
-    assert list(table.columns) == ["audit_row", "text", "label", "row", "tags", "box", "at", *verdicts]
+    assert list(table.columns) == ["audit_row", "text", "label", "row", "tags", "box", "at", *COLUMNS]
     assert table.tags.tolist() == ['["new"]', "", "[]"]
     assert [json.loads(box) for box in table.box] == [[[1, 2], [3]]] * 3
     assert [json.loads(value) for value in table["at"]] == [{"x": 1}] * 3
