@@ -43,8 +43,8 @@ def run(name: str, seed: int, options: Any) -> dict[str, Any]:
     from sklearn.metrics import average_precision_score
 
     from glc_hf import CorruptionMatrix
-    from glc_hf.audit.cross_fit import cross_fit
-    from glc_hf.audit.findings import verdicts_on
+    from glc_hf.audit.cross_fit import cross_fit, with_correct_rows
+    from glc_hf.audit.findings import Findings, verdicts_on
     from glc_hf.correction.linear import FeatureTable
 
     task = {**REAL, "trec_flip_0.4": Task("wrench-trec", simulated("flip", 0.4))}[name]
@@ -57,7 +57,10 @@ def run(name: str, seed: int, options: Any) -> dict[str, Any]:
     start = time.process_time()
     fitted = cross_fit(table, given, trusted, source.num_labels, _FOLDS, seed)
     seconds = time.process_time() - start
-    verdicts = verdicts_on(fitted.log_probs, torch.from_numpy(given), CorruptionMatrix(fitted.matrix))
+    counts = np.bincount(given[trusted], minlength=source.num_labels)
+    matrix = with_correct_rows(CorruptionMatrix(fitted.matrix, trusted_rows=counts))
+    verdicts = verdicts_on(fitted.log_probs, torch.from_numpy(given), matrix, torch.from_numpy(trusted))
+    total = Findings(matrix, np.arange(len(given)), None, given, *verdicts).total_wrong
     precision = {"audit": average_precision_score(wrong, -verdicts.score[~trusted])}
     probabilities = {
         "same models": fitted.log_probs.double().softmax(dim=-1).numpy(),
@@ -74,6 +77,7 @@ def run(name: str, seed: int, options: Any) -> dict[str, Any]:
         "seed": seed,
         "rows": len(wrong),
         "wrong": int(wrong.sum()),
+        "expected_wrong": [round(value, 1) for value in total[:3]],
         "average_precision": {name: round(float(value), 5) for name, value in precision.items()},
         "processor_seconds": round(seconds, 2),
     }

@@ -15,6 +15,7 @@ from glc_hf.correction.pool import Members, fit_pool
 from glc_hf.correction.pool_data import PoolData
 from glc_hf.correction.sources import SourceModel
 from glc_hf.labels.votes import Votes
+from glc_hf.matrix import CorruptionMatrix
 from glc_hf.randomness import random_uint64
 
 
@@ -24,6 +25,7 @@ FEWEST_TRUSTED = 10
 # Untrusted items that are enough to say whether a network has learned their wrong labels.
 _FEWEST_UNTRUSTED = 50
 _HELD_OUT = 0.1
+_CORRECT_ROWS = 2
 
 
 class CrossFit(NamedTuple):
@@ -173,6 +175,16 @@ class _HeadFit(_Fit):
             trusted=torch.arange(len(rows)) < len(data.trusted),
         )
         return self.table.logits(head, self.position[numbers]).log_softmax(dim=-1)
+
+
+def with_correct_rows(matrix: CorruptionMatrix) -> CorruptionMatrix:
+    """The matrix as if two more trusted rows of each class had shown a correct label. The refined row of a class with
+    few trusted rows may say that its label is hardly ever given; all labels of the class would then come first."""
+    if matrix.trusted_rows is None:
+        return matrix
+    share = (_CORRECT_ROWS / (_CORRECT_ROWS + matrix.trusted_rows))[:, None]
+    probs = (1 - share) * matrix.probs + share * np.eye(matrix.num_labels)
+    return CorruptionMatrix(probs, matrix.label_names, matrix.trusted_rows)
 
 
 # ---------------------------------------------------------------------- memorized labels

@@ -17,7 +17,7 @@ from datasets import Dataset, Value
 from transformers import PreTrainedModel, Trainer
 from transformers.utils import logging
 
-from glc_hf.audit.cross_fit import FOLDS, agreement, cross_fit
+from glc_hf.audit.cross_fit import FOLDS, agreement, cross_fit, with_correct_rows
 from glc_hf.audit.findings import add_audit_columns, check_audit_columns
 from glc_hf.audit.given_labels import GivenLabels, given_labels
 from glc_hf.audit.suggest import reasons, rows_to_check, uncertainty
@@ -176,6 +176,8 @@ class Judged:
             votes=labels.votes,
             missing=labels.missing,
         ).log_probs
+        if labels.matrix is not None:
+            self.labels = labels._replace(matrix=with_correct_rows(labels.matrix))
         self.note = (
             f"The predictions are cross-fitted in {folds} folds: each comes from linear models that have not seen the "
             f"label of the row, on features of {self.features_of}."

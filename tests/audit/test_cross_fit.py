@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from glc_hf import CorruptionMatrix
-from glc_hf.audit.cross_fit import CrossFit, agreement, cross_fit
+from glc_hf.audit.cross_fit import CrossFit, agreement, cross_fit, with_correct_rows
 from glc_hf.audit.findings import verdicts_by_votes, verdicts_on
 from glc_hf.correction.linear import FeatureTable
 from glc_hf.correction.sources import fit_sources
@@ -148,6 +148,17 @@ def test_bad_arguments_raise_clear_errors() -> None:
             rows.fit(folds=folds)
     with pytest.raises(ValueError, match="5 trusted labels are too few .* at least 10 are needed"):
         cross_fit(rows.table, rows.given, rows.trusted, 3)
+
+
+def test_rows_of_the_matrix_with_few_trusted_rows_move_to_correct_labels() -> None:
+    matrix = CorruptionMatrix([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.1, 0.1, 0.8]], list("abc"), [0, 2, 998])
+    careful = with_correct_rows(matrix)
+    np.testing.assert_allclose(careful.probs[0], [1, 0, 0])
+    np.testing.assert_allclose(careful.probs[1], [0.25, 0.75, 0])
+    np.testing.assert_allclose(careful.probs[2], [0.0998, 0.0998, 0.8004])
+    assert careful.label_names == ["a", "b", "c"]
+    known = CorruptionMatrix.uniform(3, 0.3)
+    assert with_correct_rows(known) is known
 
 
 # ---------------------------------------------------------------------- memorized labels
