@@ -104,8 +104,8 @@ def summary() -> str:
     """Table of the mean average precision over the seeds, and its mean over the tasks."""
     results = [entry for entry in read_runs(RESULTS) if entry["part"] == "precision"]
     lines = [
-        "| task | seeds | wrong labels | " + " | ".join(_NAMES) + " |",
-        "| --- " * (len(_NAMES) + 3) + "|",
+        "| task | seeds | wrong labels | expected | " + " | ".join(_NAMES) + " |",
+        "| --- " * (len(_NAMES) + 4) + "|",
     ]
     columns: dict[str, list[float]] = {name: [] for name in _NAMES}
     for task in TASKS:
@@ -115,9 +115,11 @@ def summary() -> str:
         for name, values in columns.items():
             values.append(statistics.mean(entry["average_precision"][name] for entry in entries))
         wrong = statistics.mean(entry["wrong"] / entry["rows"] for entry in entries)
-        lines.append(_line(f"{task} | {len(entries)} | {wrong:.0%}", [values[-1] for values in columns.values()]))
+        bounds = [statistics.mean(entry["expected_wrong"][i] / entry["rows"] for entry in entries) for i in range(3)]
+        start = f"{task} | {len(entries)} | {wrong:.0%} | {bounds[0]:.0%} ({bounds[1]:.0%} to {bounds[2]:.0%})"
+        lines.append(_line(start, [values[-1] for values in columns.values()]))
     if columns["audit"]:
-        lines.append(_line("**mean** | | ", [statistics.mean(values) for values in columns.values()]))
+        lines.append(_line("**mean** | | | ", [statistics.mean(values) for values in columns.values()]))
     return "\n".join(lines)
 
 

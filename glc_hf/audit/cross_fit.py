@@ -75,22 +75,24 @@ def cross_fit(
     """
     known = np.flatnonzero(trusted)
     noisy = np.setdiff1d(np.flatnonzero(~trusted), [] if missing is None else missing)
-    if not 2 <= folds <= max(len(noisy), 2):
-        raise ValueError(
-            f"folds={folds}: an audit of {len(noisy):,} untrusted labels needs at least 2 folds, and at most one per "
-            "label."
-        )
+    parts = fold_parts(noisy, folds, seed)
     kind = _PoolFit if len(known) >= FEWEST_TRUSTED else _HeadFit
     fit = kind(table, labels, known, noisy, num_labels, seed, votes, matrix, sources)
     log_probs = torch.empty(len(labels), num_labels)
     others = np.setdiff1d(np.arange(len(labels)), noisy)
     log_probs[others] = fit.predict(others)
-    for held_out in _parts(noisy, folds, seed):
+    for held_out in parts:
         log_probs[held_out] = fit.predict(held_out, np.setdiff1d(noisy, held_out))
     return CrossFit(log_probs, fit.refined_matrix)
 
 
-def _parts(numbers: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
+def fold_parts(numbers: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
+    """Split numbers at random into folds, each ascending."""
+    if not 2 <= folds <= max(len(numbers), 2):
+        raise ValueError(
+            f"folds={folds}: an audit of {len(numbers):,} untrusted labels needs at least 2 folds, and at most one "
+            "per label."
+        )
     order = np.argsort(random_uint64("audit fold", seed, numbers), kind="stable")
     return [np.sort(numbers[order[fold::folds]]) for fold in range(folds)]
 

@@ -223,7 +223,8 @@ class Findings:
 
         Half its width is √(a² + b²). a = z·√(Σ p(1 − p)) is the deviation of the number for known probabilities. b
         comes from the matrix: √(Σ_k (n_k·d_k)²), d_k the distance of the noise rate of class k to the bound of its
-        interval, and n_k the number of untrusted labels that are probably of class k. It is 0 for a known matrix.
+        interval, and n_k the number of untrusted labels that are probably of class k. It is 0 for a known matrix. The
+        interval holds if errors depend on the class only; if they also depend on the example, there are more of them.
         """
         level, matrix = ACCURACY_LEVEL, self.matrix
         uncertain = self.p_wrong > 0  # not trusted

@@ -7,24 +7,23 @@ import copy
 from dataclasses import dataclass
 from functools import cached_property
 from logging import INFO, WARNING
-from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 import torch
 from datasets import Dataset, Value
-from transformers import PreTrainedModel, Trainer
+from transformers import Trainer
 from transformers.utils import logging
 
-from glc_hf.audit.cross_fit import FOLDS, agreement, cross_fit, with_correct_rows
+from glc_hf.audit.base_network import network_before_training, trainer_of_fold
+from glc_hf.audit.cross_fit import FOLDS, agreement, cross_fit, fold_parts, with_correct_rows
 from glc_hf.audit.findings import add_audit_columns, check_audit_columns
 from glc_hf.audit.given_labels import GivenLabels, given_labels
 from glc_hf.audit.suggest import reasons, rows_to_check, uncertainty
 from glc_hf.correction.likelihood import posterior_over_true_labels
 from glc_hf.correction.linear import FeatureTable
 from glc_hf.correction.sources import SourceModel
-from glc_hf.hub.facts import FACTS_FILE, read_facts
 from glc_hf.labels.columns import label_names_of
 from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.labels.storage import with_format_of
@@ -41,7 +40,7 @@ class AuditMixin(Trainer):
     # What the votes of a trained folder say, for audits without training; see `load_sources`.
     given_sources: SourceModel | None = None
 
-    def audit(self, dataset: datasets.Dataset, folds: int | None = None) -> datasets.Dataset:
+    def audit(self, dataset: datasets.Dataset, folds: int | None = None, refit: bool = False) -> datasets.Dataset:
         """
         Find the labels of a dataset that look wrong, and suggest better ones, from the posterior over true labels,
         p(true = y | x, given) ∝ p(y | x) · Ĉ[y, given], or p(y | x) · Π_s p(vote_s | y) for votes of several sources.
@@ -58,6 +57,9 @@ class AuditMixin(Trainer):
                 models on the features of the network (before training, if it can be loaded) that were fitted on the
                 other folds and on the trusted rows. 0 uses the predictions of the network. By default 5 folds are used
                 if the network has learned more than half of the wrong labels, with one line in the log.
+            refit (`bool`, *optional*, defaults to `False`):
+                Train a network per fold instead of linear models (5 by default), from the network before training,
+                with the same arguments, in `output_dir/audit_fold_1` and so on.
 
         Returns:
             `datasets.Dataset`: The same rows in the same order, with the columns `given_label`, `suggested_label` (the
@@ -66,7 +68,7 @@ class AuditMixin(Trainer):
             lists if labels are lists; a token labeled -100 keeps this label. An untrusted row without votes has the
             given label -100, p_wrong 0, and the prediction of the model as suggestion.
         """
-        return self._judge(dataset, folds).audited()
+        return self._judge(dataset, folds, refit).audited()
 
     def suggest(self, dataset: datasets.Dataset, n: int, folds: int | None = None) -> datasets.Dataset:
         """
@@ -83,8 +85,8 @@ class AuditMixin(Trainer):
         """
         return self._judge(dataset, folds).suggested(n)
 
-    def _judge(self, dataset: datasets.Dataset, folds: int | None) -> Judged:
-        judged = judge(self, dataset, folds)
+    def _judge(self, dataset: datasets.Dataset, folds: int | None, refit: bool = False) -> Judged:
+        judged = judge(self, dataset, folds, refit)
         if judged.note is not None:
             logger.log(WARNING if judged.is_surprising else INFO, judged.note)
         return judged
@@ -112,7 +114,7 @@ class Judged:
         trainer: The trainer, whose network computes features.
         dataset: The rows.
         labels: Their labels and votes.
-        log_probs: `(N, K)`, log p(true label | x), for each label that is not -100.
+        log_probs: `(N, K)`, log p(true label | x), up to a constant per row, for each label that is not -100.
         names: Names of the classes.
         note: Where the probabilities come from, if not from the predictions of the network.
         is_surprising: Whether the note is about something that was not asked for.
@@ -183,6 +185,29 @@ class Judged:
             f"label of the row, on features of {self.features_of}."
         )
 
+    def refit(self, folds: int) -> None:
+        """Replace the predictions of the network by those of networks that were trained without the row. Rows with
+        trusted labels are in all of them; their own predictions, which have no effect, are those of the trainer."""
+        trainer, rows = self.trainer, self.labels.rows
+        noisy = np.unique(rows.row_of(self._untrusted_with_label()))
+        parts = fold_parts(noisy, folds, trainer.args.seed)
+        for number, part in enumerate(parts, start=1):
+            fitted = trainer_of_fold(
+                trainer, self.dataset.select(np.setdiff1d(np.arange(rows.num_rows), part)), number
+            )
+            fitted.train()
+            here = given_labels(
+                self.dataset.select(part),
+                trainer.args,
+                trainer.model,
+                trainer.num_labels,
+                self.labels.matrix,
+                self.labels.sources,
+            )
+            items = np.isin(rows.row_of(rows.numbers_of("all")), part)
+            self.log_probs[items] = fitted.item_logits(here)
+        self.note = f"The predictions are those of {folds} networks, each trained without the rows that it predicts."
+
     @cached_property
     def _network(self) -> tuple[torch.nn.Module, str]:
         before = network_before_training(self.trainer)
@@ -251,7 +276,7 @@ class Judged:
         return str(label) if self.names is None else self.names[label]
 
 
-def judge(trainer: AuditMixin, dataset: Dataset, folds: int | None = None) -> Judged:
+def judge(trainer: AuditMixin, dataset: Dataset, folds: int | None = None, refit: bool = False) -> Judged:
     """
     Compute the probabilities of the true labels of a dataset.
 
@@ -261,6 +286,7 @@ def judge(trainer: AuditMixin, dataset: Dataset, folds: int | None = None) -> Ju
         folds (`int`, *optional*):
             Number of folds of cross-fitted predictions; 0 or 1 for the predictions of the network. By default 5 if the
             network has learned more than half of the wrong labels, and otherwise 0.
+        refit (`bool`, *optional*, defaults to `False`): Train networks instead of linear models.
     """
     matrix = trainer.corruption_matrix
     sources = trainer.given_sources if trainer.method is None else trainer.method.sources
@@ -281,10 +307,12 @@ def judge(trainer: AuditMixin, dataset: Dataset, folds: int | None = None) -> Ju
     if names is None and matrix is not None:
         names = matrix.label_names
     why_not = trainer.why_no_features()
-    if folds is not None and folds > 1 and why_not:
+    if folds is not None and folds > 1 and why_not and not refit:
         raise ValueError(f"folds={folds}: predictions can't be cross-fitted, because {why_not}.")
     judged = Judged(trainer, dataset, labels, trainer.item_logits(labels), names)
-    if folds is None and judged.has_memorized():
+    if refit:
+        judged.refit(FOLDS if folds is None else folds)
+    elif folds is None and judged.has_memorized():
         learned = "The network has learned more than half of the wrong labels"
         if why_not:
             judged.note = f"{learned}, so the audit finds few of them: predictions can't be cross-fitted ({why_not})."
@@ -295,52 +323,3 @@ def judge(trainer: AuditMixin, dataset: Dataset, folds: int | None = None) -> Ju
     elif folds is not None and folds > 1:
         judged.cross_fit(folds)
     return judged
-
-
-# ---------------------------------------------------------------------- the network before training
-def network_before_training(trainer: AuditMixin) -> torch.nn.Module | None:
-    """
-    The network that training started from, if it can be had without the internet: from `model_init`, without the
-    adapters of PEFT, or the pretrained model by its name. `None` if it can't.
-    """
-    model = trainer.model
-    if trainer.model_init is not None:
-        return trainer.call_model_init()
-    if hasattr(model, "peft_config") and hasattr(model.base_model, "disable_adapter_layers"):
-        network = copy.deepcopy(model)
-        network.base_model.disable_adapter_layers()
-        return network
-    if not isinstance(model, PreTrainedModel):
-        return None
-    for name in _names_of_base(model):
-        network = _load_base(model, name)
-        if network is not None:
-            return network
-    return None
-
-
-def _names_of_base(model: PreTrainedModel) -> list[str]:
-    """Where the pretrained model may be: its folder or Hub id. Folders of runs say which model they started from."""
-    name = getattr(model.config, "_name_or_path", None)
-    if not name:
-        return []
-    if not (Path(name) / FACTS_FILE).is_file():
-        return [str(name)]
-    facts = read_facts(name)
-    base = facts.get("base_model") or {}
-    names = [base.get("name"), facts.get("arguments", {}).get("model")] if base else []
-    return [str(name) for name in names if name]
-
-
-def _load_base(model: PreTrainedModel, name: str) -> PreTrainedModel | None:
-    options = {"config": copy.deepcopy(model.config), "ignore_mismatched_sizes": True, "output_loading_info": True}
-    try:
-        network, info = type(model).from_pretrained(name, local_files_only=True, **options)
-    except (OSError, ValueError, RuntimeError):
-        return None  # not there, or another kind of model
-    # A pretrained model has no classifier of these classes, and may have no pooler. Anything else is another network.
-    prefix = f"{model.base_model_prefix}."
-    absent = [*info["missing_keys"], *(key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"])]
-    if any(key.startswith(prefix) and ".pooler." not in key for key in absent):
-        return None
-    return network

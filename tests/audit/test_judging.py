@@ -16,8 +16,9 @@ from sklearn.metrics import average_precision_score
 from transformers import BertForSequenceClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
+from glc_hf.audit.base_network import network_before_training
 from glc_hf.audit.findings import COLUMNS
-from glc_hf.audit.judging import judge, network_before_training
+from glc_hf.audit.judging import judge
 from tests.training.tiny import (
     bert,
     config,
@@ -148,6 +149,27 @@ def test_token_labels_are_cross_fitted_per_token(tmp_path: Path) -> None:
         assert row["labels"][token] != -100
         assert not row["trusted"][token]
         assert rows[row["row"]]["input_ids"] == row["input_ids"]
+
+
+def test_refits_train_a_network_without_the_rows_that_it_predicts(base: Path, tmp_path: Path) -> None:
+    rows = noisy_text_rows(rows=160, strength=0.3)
+    # Enough steps to learn the labels of most rows.
+    settings = config(tmp_path, method="glc", max_steps=120, learning_rate=5e-3, refine_matrix=False)
+    trainer = GLCTrainer(BertForSequenceClassification.from_pretrained(base), settings, train_dataset=rows)
+    trainer.train()
+    before = weights(trainer.model)
+    audited = trainer.audit(rows, folds=2, refit=True)
+    assert audited.column_names == [*rows.column_names, *COLUMNS]
+    assert audited["input_ids"][:] == rows["input_ids"][:]
+    assert same_weights(before, weights(trainer.model))
+    trusted = np.asarray(rows["trusted"])
+    p_wrong = np.asarray(audited["p_wrong"])
+    assert (p_wrong[trusted] == 0).all()
+    assert average_precision_score(_wrong(rows)[~trusted], p_wrong[~trusted]) > 0.6 > 2 * _wrong(rows).mean()
+    assert audited["p_wrong"][:] != trainer.audit(rows, folds=0)["p_wrong"][:]
+    unknown = GLCTrainer(bert(), config(tmp_path), corruption_matrix=CorruptionMatrix.flip(3, 0.3))
+    with pytest.raises(ValueError, match="refit=True trains from the network before training, which can't be found"):
+        unknown.audit(rows, refit=True)
 
 
 def test_bad_numbers_of_folds_and_networks_without_features_raise_clear_errors(tmp_path: Path) -> None:
