@@ -17,8 +17,8 @@ from glc_hf.hub.facts import FACTS_FILE, read_facts
 def network_before_training(trainer: Any) -> torch.nn.Module | None:
     """
     The network that training started from, if it can be had without the internet: from `model_init`, without the
-    adapters of PEFT, or the pretrained model by its name. `None` if it can't. Weights that are drawn at random, such as
-    those of a new classifier, depend only on the seed.
+    adapters of PEFT, or the pretrained model by its name. `None` if it can't. Weights that are drawn at random, such
+    as those of a new classifier, depend only on the seed.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trainer.args.seed)

@@ -225,6 +225,29 @@ def test_network_before_training_is_that_of_model_init(tmp_path: Path) -> None:
     assert network_before_training(GLCTrainer(bert(), config(tmp_path))) is None
 
 
+def test_network_before_training_has_no_adapters(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    rows = noisy_text_rows(40)
+    settings = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
+    model = peft.get_peft_model(bert(), settings)
+    trainer = GLCTrainer(model, config(tmp_path), corruption_matrix=CorruptionMatrix.flip(3, 0.6))
+    untrained = _features(trainer, rows)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if "lora_B" in name:
+                value += 1.0
+    torch.testing.assert_close(_features(trainer, rows), untrained)
+    assert trainer.model is model
+    with pytest.raises(ValueError, match="refit=True trains from the network before training"):
+        trainer.audit(rows, refit=True)
+
+
+def _features(trainer: GLCTrainer, rows: Dataset) -> torch.Tensor:
+    judged = judge(trainer, rows, folds=0)
+    assert judged.features_of == "the network before training"
+    return judged.table.features
+
+
 # ---------------------------------------------------------------------- the rows to check next
 def test_suggested_rows_are_untrusted_distinct_and_numbered(base: Path, tmp_path: Path) -> None:
     rows = noisy_text_rows(strength=STRENGTH)
