@@ -21,6 +21,7 @@ import digits
 import error_curve
 import paper_tables
 import real_noise
+import review
 import trec
 import trusted_rows
 
@@ -32,6 +33,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "digits": digits.summary,
         "real_noise": real_noise.summary,
         "audit": audit.summary,
+        "review": review.summary,
         "trusted_rows": trusted_rows.summary,
         "error_curve": error_curve.summary,
         "bench": cost_table.summary,

@@ -79,12 +79,13 @@ def main() -> None:
 
     audited = trainer.audit(trainer.train_dataset)
     target = Path(args.output_dir) / "labels_to_check.csv"
-    columns = [script.text_column, "given_label", "suggested_label", "p_wrong"]
-    table = audited.select_columns(columns).to_pandas().sort_values("p_wrong", ascending=False)
+    columns = [script.text_column, "given_label", "suggested_label", "is_label_issue", "label_score"]
+    table = audited.select_columns(columns).to_pandas()
+    table = table.sort_values(["is_label_issue", "label_score"], ascending=[False, True])
     for column in ("given_label", "suggested_label"):
         table[column] = [names[label] for label in table[column]]
     table.to_csv(target, index=False)
-    print(f"{(table.p_wrong > 0.5).sum()} of {len(table)} labels look wrong: {target}")
+    print(f"{table.is_label_issue.sum()} of {len(table)} labels look wrong: {target}")
 
 
 def tiny_example(args: GLCConfig) -> tuple[str, str]:

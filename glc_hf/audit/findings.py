@@ -1,9 +1,11 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Probability that each label is wrong, from logits and the corruption matrix, and the suggested label."""
+"""Labels that are probably wrong, from logits and the corruption matrix, and the suggested labels."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,35 +15,42 @@ from datasets import ClassLabel, Dataset, List, Value
 from glc_hf.audit.given_labels import GivenLabels
 from glc_hf.correction.likelihood import posterior_over_true_labels
 from glc_hf.correction.sources import SourceModel
+from glc_hf.intervals import ACCURACY_LEVEL, format_level, normal_quantile
 from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.labels.storage import with_format_of
 from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 
 
-COLUMNS = GIVEN, SUGGESTED, P_WRONG = "given_label", "suggested_label", "p_wrong"
+GIVEN, SUGGESTED, P_WRONG, IS_ISSUE, SCORE = (
+    "given_label", "suggested_label", "p_wrong", "is_label_issue", "label_score",
+)  # fmt: skip
+COLUMNS = GIVEN, SUGGESTED, P_WRONG, IS_ISSUE, SCORE
 
 
 class Verdicts(NamedTuple):
-    """Per label: the most probable true label, and the probability that the given label is wrong."""
+    """Per label: the most probable true label, and the probabilities that the given label is wrong and that it is
+    right. The sum of the two is 1; each of them is exact where it is close to 0."""
 
     suggested: np.ndarray
     p_wrong: np.ndarray
+    score: np.ndarray
 
 
 def verdicts_on(
     logits: torch.Tensor, given: torch.Tensor, matrix: CorruptionMatrix, trusted: torch.Tensor | None = None
 ) -> Verdicts:
     """
-    Return the most probable true label and p_wrong = 1 − p(true = given | x, given), where
-    p(true = y | x, given) ∝ g(x)_y · C[y, given].
+    Return the most probable true label, p_wrong = 1 − p(true = given | x, given), and the score 1 − p_wrong, where
+    p(true = y | x, given) ∝ g(x)_y · C[y, given]. If the given label is as probable as any other, it is the suggested
+    one.
 
     Args:
         logits (`Tensor` of shape `(N, K)`): Logits of the classifier of true labels.
         given (`Tensor` of shape `(N,)`): Labels in the dataset.
         matrix ([`CorruptionMatrix`]): `C[i, j] = p(noisy = j | true = i)`.
         trusted (`Tensor` of shape `(N,)`, *optional*): Flags of correct labels. Their suggested label is the given
-            one, and their p_wrong is 0.
+            one, their p_wrong is 0, and their score 1.
     """
     return _verdicts(posterior_over_true_labels(logits.double(), given, matrix), given, trusted)
 
@@ -50,7 +59,7 @@ def verdicts_by_votes(
     logits: torch.Tensor, given: torch.Tensor, sources: SourceModel, votes: Votes, trusted: torch.Tensor | None = None
 ) -> Verdicts:
     """
-    Return the most probable true label and p_wrong = 1 − p(true = given | x, votes), where
+    Return the same as [`verdicts_on`] for the votes of several sources:
     p(true = y | x, votes) ∝ g(x)_y · Π_s p(vote_s | y).
 
     Args:
@@ -66,11 +75,14 @@ def verdicts_by_votes(
 
 def _verdicts(posterior: torch.Tensor, given: torch.Tensor, trusted: torch.Tensor | None) -> Verdicts:
     # In float64 and as a sum over the other classes: rows with p_wrong close to 0 or 1 keep their order.
-    suggested = posterior.argmax(dim=-1)
+    score = posterior.gather(1, given.unsqueeze(1)).squeeze(1)
+    highest, suggested = posterior.max(dim=-1)
+    suggested = torch.where(highest > score, suggested, given)
     p_wrong = posterior.scatter(1, given.unsqueeze(1), 0.0).sum(dim=1)
     if trusted is not None:
         suggested, p_wrong = torch.where(trusted, given, suggested), p_wrong.masked_fill(trusted, 0.0)
-    return Verdicts(suggested.numpy(), p_wrong.numpy())
+        score = score.masked_fill(trusted, 1.0)
+    return Verdicts(suggested.numpy(), p_wrong.numpy(), score.numpy())
 
 
 def check_audit_columns(dataset: Dataset) -> None:
@@ -84,10 +96,12 @@ def add_audit_columns(
     dataset: Dataset, labels: GivenLabels, logits: torch.Tensor, label_names: list[str] | None
 ) -> Dataset:
     """
-    Return the dataset with the columns `given_label`, `suggested_label` and `p_wrong`.
+    Return the dataset with the columns `given_label`, `suggested_label`, `p_wrong`, `is_label_issue` and
+    `label_score`.
 
-    A label of -100 is kept and has p_wrong 0. If the labels are lists, the columns are lists too. A row without a
-    label (no vote, not trusted) gets the given label -100, p_wrong 0, and the prediction of the model as suggestion.
+    A label is an issue if another one is more probable. A label of -100 is kept and has p_wrong 0. If the labels are
+    lists, the columns are lists too. A row without a label (no vote, not trusted) gets the given label -100, p_wrong
+    0, and the prediction of the model as suggestion; it is no issue.
 
     Args:
         dataset (`Dataset`): The audited rows.
@@ -98,24 +112,43 @@ def add_audit_columns(
     values, offsets = labels.rows.labels
     given = values.astype(np.int64)
     counted = given != IGNORED_LABEL
-    suggested, p_wrong = given.copy(), np.zeros(len(given))
+    suggested, p_wrong, score = given.copy(), np.zeros(len(given)), np.ones(len(given))
     own, trusted = torch.from_numpy(given[counted]), torch.from_numpy(labels.rows.trusted[counted])
     if labels.votes is None:
-        suggested[counted], p_wrong[counted] = verdicts_on(logits, own, labels.matrix, trusted)
+        verdicts = verdicts_on(logits, own, labels.matrix, trusted)
     else:
-        suggested[counted], p_wrong[counted] = verdicts_by_votes(logits, own, labels.sources, labels.votes, trusted)
+        verdicts = verdicts_by_votes(logits, own, labels.sources, labels.votes, trusted)
+    suggested[counted], p_wrong[counted], score[counted] = verdicts
     missing = labels.missing
-    given[missing], suggested[missing], p_wrong[missing] = IGNORED_LABEL, logits[missing].argmax(dim=-1), 0.0
+    given[missing], p_wrong[missing], score[missing] = IGNORED_LABEL, 0.0, 1.0
+    suggested[missing] = logits[missing].argmax(dim=-1)
     classes = ClassLabel(names=label_names) if label_names is not None else Value("int64")
+    columns = {
+        GIVEN: (given, classes),
+        SUGGESTED: (suggested, classes),
+        P_WRONG: (p_wrong, Value("float64")),
+        IS_ISSUE: ((suggested != given) & (given != IGNORED_LABEL), Value("bool")),
+        SCORE: (score, Value("float64")),
+    }
     audited = dataset.with_format(None)
-    for name, values, feature in zip(
-        COLUMNS, (given, suggested, p_wrong), (classes, classes, Value("float64")), strict=True
-    ):
+    for name, (values, feature) in columns.items():
         column = values.tolist()
         if offsets is not None:
             column, feature = [part.tolist() for part in np.split(values, offsets[1:-1])], List(feature)
         audited = audited.add_column(name, column, feature=feature)
     return with_format_of(dataset, audited)
+
+
+class Total(NamedTuple):
+    """The expected number of wrong labels, its interval, and the level of the interval."""
+
+    expected: float
+    low: float
+    high: float
+    level: float
+
+    def __str__(self) -> str:
+        return f"{self.expected:,.0f} ({format_level(self.level)} interval {self.low:,.0f} to {self.high:,.0f})"
 
 
 @dataclass
@@ -129,6 +162,8 @@ class Findings:
         word: Position in the row if rows contain lists, else `None`.
         given, suggested: Classes.
         p_wrong: Probability that `given` is wrong.
+        score: Probability that it is right.
+        note: Where the probabilities come from, if not from the predictions of the network.
     """
 
     matrix: CorruptionMatrix
@@ -137,41 +172,77 @@ class Findings:
     given: np.ndarray
     suggested: np.ndarray
     p_wrong: np.ndarray
+    score: np.ndarray | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.score is None:
+            self.score = 1.0 - self.p_wrong
 
     @classmethod
-    def of(cls, audited: Dataset, matrix: CorruptionMatrix) -> Findings:
+    def of(cls, audited: Dataset, matrix: CorruptionMatrix, note: str | None = None) -> Findings:
         """Return the findings of a dataset with the audit columns."""
-        table = audited.select_columns(list(COLUMNS)).with_format("arrow")[:]
-        given, suggested, p_wrong = (table.column(name).to_pylist() for name in COLUMNS)
+        names = (GIVEN, SUGGESTED, P_WRONG, SCORE)
+        table = audited.select_columns(list(names)).with_format("arrow")[:]
+        given, *others = (table.column(name).to_pylist() for name in names)
         if not given or not isinstance(given[0], list):
             rows = np.flatnonzero(np.asarray(given) != IGNORED_LABEL)
-            given, suggested = (np.asarray(column)[rows] for column in (given, suggested))
-            return cls(matrix, rows, None, given, suggested, np.asarray(p_wrong, dtype=np.float64)[rows])
+            classes = [np.asarray(column)[rows] for column in (given, others[0])]
+            shares = [np.asarray(column, dtype=np.float64)[rows] for column in others[1:]]
+            return cls(matrix, rows, None, *classes, *shares, note)
         entries = [
             (row, word, *entry)
-            for row, lists in enumerate(zip(given, suggested, p_wrong, strict=True))
+            for row, lists in enumerate(zip(given, *others, strict=True))
             for word, entry in enumerate(zip(*lists, strict=True))
             if entry[0] != IGNORED_LABEL and entry[2] is not None
         ]
-        *columns, p_wrong = map(np.asarray, zip(*entries, strict=True)) if entries else [np.empty(0, int)] * 5
-        return cls(matrix, *columns, p_wrong.astype(np.float64))
+        columns = list(map(np.asarray, zip(*entries, strict=True))) if entries else [np.empty(0, int)] * 6
+        return cls(matrix, *columns[:4], *(column.astype(np.float64) for column in columns[4:]), note)
 
     def __len__(self) -> int:
         return len(self.given)
 
     @property
-    def suspect(self) -> np.ndarray:
-        """Whether each label is more likely wrong than right."""
-        return self.p_wrong > 0.5
+    def is_issue(self) -> np.ndarray:
+        """Whether another label is more probable than the given one."""
+        return self.suggested != self.given
 
-    def most_suspect(self, number: int) -> np.ndarray:
-        """Return the positions of the labels with the largest p_wrong, in descending order."""
-        return np.argsort(-self.p_wrong, kind="stable")[:number]
+    @property
+    def num_issues(self) -> int:
+        """Number of label issues."""
+        return int(self.is_issue.sum())
+
+    def ranked(self, number: int) -> np.ndarray:
+        """Return the positions of the first labels to look at: the issues, then the others, each by their score."""
+        return np.lexsort((self.score, ~self.is_issue))[:number]
+
+    @cached_property
+    def total_wrong(self) -> Total:
+        """
+        The expected number of wrong labels, Σ p_wrong, with a 90% interval.
+
+        Half its width is √(a² + b²). a = z·√(Σ p(1 − p)) is the deviation of the number for known probabilities. b
+        comes from the matrix: √(Σ_k (n_k·d_k)²), d_k the distance of the noise rate of class k to the bound of its
+        interval, and n_k the number of untrusted labels that are probably of class k. It is 0 for a known matrix. The
+        interval holds if errors depend on the class only; if they also depend on the example, there are more of them.
+        """
+        level, matrix = ACCURACY_LEVEL, self.matrix
+        uncertain = self.p_wrong > 0  # not trusted
+        expected = float(self.p_wrong.sum())
+        by_chance = normal_quantile(level) * math.sqrt(float((self.p_wrong * (1 - self.p_wrong)).sum()))
+        below = above = by_chance
+        if matrix.trusted_rows is not None:
+            number = np.bincount(self.suggested[uncertain], minlength=matrix.num_labels)
+            low, high = matrix.noise_rate_interval(level)
+            below = math.hypot(by_chance, np.linalg.norm(number * (matrix.noise_rates - low)))
+            above = math.hypot(by_chance, np.linalg.norm(number * (high - matrix.noise_rates)))
+        most = float(uncertain.sum())
+        return Total(expected, max(expected - below, 0.0), min(expected + above, most), level)
 
     def corrections(self, number: int = 3) -> list[tuple[str, str, int]]:
-        """Return the most frequent (given, suggested, count) among suspect labels."""
-        size = self.matrix.num_labels
-        counts = np.bincount(self.given[self.suspect] * size + self.suggested[self.suspect], minlength=size * size)
+        """Return the most frequent (given, suggested, count) among the issues."""
+        size, issues = self.matrix.num_labels, self.is_issue
+        counts = np.bincount(self.given[issues] * size + self.suggested[issues], minlength=size * size)
         return [
             (self.matrix.name_of(pair // size), self.matrix.name_of(pair % size), int(counts[pair]))
             for pair in np.argsort(-counts, kind="stable")[:number].tolist()

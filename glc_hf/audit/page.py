@@ -119,17 +119,16 @@ def make_page(
         inputs (`tuple[str, ...]`): Columns with text, words or images.
         task (`str`): `"text"`, `"token"` or `"image"`.
         title (`str`): Title of the page.
-        page_rows (`int`): Maximum number of labels on the page; the most suspect ones are shown.
+        page_rows (`int`): Maximum number of labels on the page; issues come first.
         warnings (`Sequence[str]`, *optional*): Reasons not to rely on the run, shown above the numbers.
         sources ([`SourceTable`], *optional*): What each source is worth, if labels are votes of several sources.
         label_column (`str`, *optional*): Column of `rows` with the labels as they are in the dataset, if there is one.
     """
-    positions = findings.most_suspect(page_rows)
+    positions = findings.ranked(page_rows)
     unit = "labels" if findings.word is not None else "rows"
-    num_suspect, expected = int(findings.suspect.sum()), float(findings.p_wrong.sum())
-    matrix = findings.matrix
+    matrix, total = findings.matrix, findings.total_wrong
     given_counts = np.bincount(findings.given, minlength=matrix.num_labels)
-    suspect_counts = np.bincount(findings.given[findings.suspect], minlength=matrix.num_labels)
+    issue_counts = np.bincount(findings.given[findings.is_issue], minlength=matrix.num_labels)
     drawn = matrix.num_labels <= _MAX_CLASSES_DRAWN
     evidence, of_matrix = "the rates at which the noisy source confuses the classes", ""
     if sources is not None:
@@ -139,13 +138,13 @@ def make_page(
     content = {
         "title": title,
         "warnings": list(warnings),
-        "summary": f"{num_suspect:,} of {len(findings):,} labels are more likely wrong than right. About "
-        f"{expected:,.0f} wrong labels are expected in total ({expected / max(len(findings), 1):.1%}).",
+        "summary": f"{findings.num_issues:,} of {len(findings):,} labels are issues: another label is more probable. "
+        f"About {total} wrong labels are expected in total.",
         "explanation": "p(wrong) is the probability that the given label is not the true label. It combines the "
-        f"prediction of the model for the row with {evidence}.",
-        "limit": f"{len(positions):,} of {len(findings):,} {unit} are on this page, those with the largest p(wrong). "
-        "The Parquet and CSV files in the same folder contain all of them. Row numbers start at 0. Decisions are kept "
-        "in this browser until you save them to a file; `glc-hf apply` writes a dataset with them.",
+        f"prediction of the model for the row with {evidence}." + (f" {findings.note}" if findings.note else ""),
+        "limit": f"{len(positions):,} of {len(findings):,} {unit} are on this page, issues first. The Parquet and CSV "
+        "files in the same folder contain all of them. Row numbers start at 0. Decisions are kept in this browser "
+        "until you save them to a file; `glc-hf apply` writes a dataset with them.",
         "names": [matrix.name_of(label) for label in range(matrix.num_labels)],
         "matrix": matrix.probs.round(4).tolist() if drawn else None,
         "matrixNote": of_matrix
@@ -157,8 +156,8 @@ def make_page(
         ),
         "sources": None if sources is None else _sources_panel(sources),
         "classes": [
-            {"noise": round(float(noise), 4), "given": int(given), "suspect": int(suspect)}
-            for noise, given, suspect in zip(matrix.noise_rates, given_counts, suspect_counts, strict=True)
+            {"noise": round(float(noise), 4), "given": int(given), "suspect": int(issues)}
+            for noise, given, issues in zip(matrix.noise_rates, given_counts, issue_counts, strict=True)
         ],
         "rows": _page_rows(findings, positions, rows, inputs, task),
     }

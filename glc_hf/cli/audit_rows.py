@@ -8,9 +8,20 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datasets import Dataset, List, Value
+import pandas as pd
+from datasets import Dataset, Image, List, Value
 
-from glc_hf.audit.findings import COLUMNS, GIVEN, P_WRONG, SUGGESTED, Findings, check_audit_columns
+from glc_hf.audit.findings import (
+    COLUMNS,
+    GIVEN,
+    IS_ISSUE,
+    P_WRONG,
+    SCORE,
+    SUGGESTED,
+    Findings,
+    check_audit_columns,
+)
+from glc_hf.audit.judging import REASON, ROW, Judged, judge
 from glc_hf.audit.page import write_audit
 from glc_hf.cli.answer_file import add_answers, check_task, columns_of_votes
 from glc_hf.cli.data import Rows, choose_split, columns_of, load_rows, load_splits
@@ -32,8 +43,11 @@ from glc_hf.training.trainer import GLCTrainer
 
 
 _TASKS = {"text-classification": "text", "token-classification": "token", "image-classification": "image"}
+SUGGEST_FILE = "suggest.csv"
 _WORD = "__word__"
 _VOTE_COLUMNS = ("source_columns", "votes_column")
+_COLUMNS = ("label_column", "trusted_column", "text_column", "text_pair_column", "image_column", "tokens_column")
+_TRUSTED = "trusted"
 
 
 class FolderAudit(NamedTuple):
@@ -45,12 +59,14 @@ class FolderAudit(NamedTuple):
         num_trusted: Number of trusted labels.
         paths: The files written.
         warnings: The verdict of the run that trained the model, and reasons not to rely on it.
+        num_suggested: Number of rows in `suggest.csv`.
     """
 
     findings: Findings
     num_trusted: int
     paths: list[Path]
     warnings: list[str]
+    num_suggested: int
 
 
 def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
@@ -108,7 +124,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     if verdict is not None and verdict.judges_model:
         warnings.insert(0, f"verdict of the training: {verdict.sentence}")
     options = _train_options(folder, facts, arguments, votes=sources is not None)
-    raw, rows = _load(options, matrix, _TASKS[facts["task"]])
+    raw, rows = _load(options, matrix, _TASKS[facts["task"]], arguments)
     check_audit_columns(raw)
     check_labels_fit(rows)
     task, flag = rows.columns.task, options.config.trusted_column
@@ -119,8 +135,9 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     known = matrix if sources is None else None
     trainer = GLCTrainer(prepared.model, options.config, data_collator=prepared.collator, corruption_matrix=known)
     trainer.given_sources = sources
-    audited = _add_columns(raw, rows, trainer.audit(prepared.train), matrix.label_names)
-    findings = Findings.of(audited, matrix)
+    judged = judge(trainer, prepared.train, arguments.folds)
+    audited = _add_columns(raw, rows, judged.audited())
+    findings = Findings.of(audited, matrix, judged.note)
     output = Path(arguments.output_dir).expanduser() if arguments.output_dir else folder / "audit"
     name = options.data.dataset or (facts.get("dataset") or {}).get("name") or "the run"
     title = f"Label audit: {Path(name).name if Path(name).exists() else name}"
@@ -129,46 +146,78 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     label = rows.columns.label if rows.columns.label in raw.column_names else None
     paths = write_audit(output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table, label)
     trusted = int(read_flags(rows.train, flag).values.sum()) if flag in rows.train.column_names else 0
-    return FolderAudit(findings, trusted, paths, warnings)
+    num_suggested = 0
+    if arguments.suggest:
+        paths.append(output / SUGGEST_FILE)
+        num_suggested = _write_suggestions(judged, arguments.suggest, raw, inputs, paths[-1])
+    return FolderAudit(findings, trusted, paths, warnings, num_suggested)
+
+
+def _write_suggestions(judged: Judged, number: int, raw: Dataset, inputs: tuple[str, ...], path: Path) -> int:
+    """Write the rows to check next, best first, without images. Returns how many there are."""
+    suggested = judged.suggested(number).with_format(None)
+    rows = list(suggested[ROW])
+    columns: dict[str, Any] = {ROW: rows}
+    chosen = raw.with_format(None).select(rows)
+    for name in inputs:
+        if not isinstance(raw.features[name], Image):
+            columns[name] = [" ".join(map(str, text)) if isinstance(text, list) else text for text in chosen[name]]
+    for name in (GIVEN, SUGGESTED):
+        # Lists of token labels are in the other files.
+        columns[name] = [None if isinstance(label, list) else judged.class_name(label) for label in suggested[name]]
+    columns[REASON] = list(suggested[REASON])
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return len(rows)
 
 
 def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, votes: bool) -> TrainOptions:
     """Return the options of `glc-hf train` that load the rows: those given, or those of the run."""
-    columns = _vote_columns(facts["arguments"], arguments) if votes else {}
+    of_run, dataset = facts["arguments"], facts.get("dataset") or {}
+    given = {name: getattr(arguments, name) for name in _COLUMNS if getattr(arguments, name) is not None}
+    columns = {name: given.get(name, of_run.get(name)) for name in _COLUMNS}
     config = {
         "output_dir": str(folder),
         "per_device_eval_batch_size": arguments.batch_size,
-        "trusted_column": arguments.trusted_column,
-        "label_column": arguments.label_column,
+        "trusted_column": columns.pop("trusted_column") or _TRUSTED,
+        "label_column": columns.pop("label_column"),
+        "seed": of_run.get("seed", GLCConfig.seed),
         "report_to": "none",
         "disable_tqdm": True,
-        **columns,
+        **(_vote_columns(of_run, arguments) if votes else {}),
     }
     model = ModelArguments(model=str(folder))
     if arguments.dataset is not None:
-        names = ("dataset", "dataset_config", "text_column", "text_pair_column", "image_column", "tokens_column")
         data = DataArguments(
-            **{name: getattr(arguments, name) for name in names},
+            dataset=arguments.dataset,
+            dataset_config=arguments.dataset_config,
+            **columns,
             train_split=arguments.split,
-            max_length=arguments.max_length,
+            max_length=arguments.max_length or of_run.get("max_length"),
             answers=arguments.answers,
             answer_columns=arguments.answer_columns,
         )
         return TrainOptions(data, NoiseArguments(), model, GLCConfig(**config))
-    dataset, of_run = facts.get("dataset") or {}, facts["arguments"]
     if not dataset.get("on_hub") and dataset.get("name") != DIGITS:
         raise ValueError("name the rows to audit: --dataset, with a file, a folder or a Hub id.")
     if of_run.get("noise") == WEAK:
         raise ValueError(
             "the labels of this run came from a weak classifier and were not saved: name the rows to audit, --dataset."
         )
-    config.update({name: of_run[name] for name in ("seed", "trusted_column", "label_column") if name in of_run})
     data, noise = (
         kind(**{field.name: of_run[field.name] for field in dataclasses.fields(kind) if field.name in of_run})
         for kind in (DataArguments, NoiseArguments)
     )
-    data.answers, data.answer_columns = arguments.answers, arguments.answer_columns
+    data = dataclasses.replace(data, **columns, answers=arguments.answers, answer_columns=arguments.answer_columns)
     return TrainOptions(data, noise, model, GLCConfig(**config))
+
+
+def _forget_missing_columns(options: TrainOptions, arguments: Namespace, names: list[str]) -> None:
+    """Let columns be found by their usual names if those of the run are not in these rows."""
+    for part in (options.config, options.data):
+        for name in _COLUMNS:
+            column = getattr(part, name, None)
+            if column is not None and getattr(arguments, name) is None and column not in names:
+                setattr(part, name, _TRUSTED if name == "trusted_column" else None)
 
 
 def _vote_columns(of_run: dict[str, Any], arguments: Namespace) -> dict[str, Any]:
@@ -191,14 +240,15 @@ def _vote_columns(of_run: dict[str, Any], arguments: Namespace) -> dict[str, Any
     return {name: of_run[name] for name in (*_VOTE_COLUMNS, "source_names") if name in of_run}
 
 
-def _load(options: TrainOptions, matrix: CorruptionMatrix, task: str) -> tuple[Dataset, Rows]:
+def _load(options: TrainOptions, matrix: CorruptionMatrix, task: str, arguments: Namespace) -> tuple[Dataset, Rows]:
     """Return the rows as loaded, and the same rows with the class numbers of the model and boolean flags."""
-    data, flag = options.data, options.config.trusted_column
+    data = options.data
     if options.noise.simulated or data.dataset is None:
         rows = load_rows(options)
         return rows.train, rows
     raw = choose_split(load_splits(data.dataset, data.dataset_config), data.train_split, "--split")
-    train = raw
+    _forget_missing_columns(options, arguments, raw.column_names)
+    train, flag = raw, options.config.trusted_column
     if data.answers is not None:
         answers = choose_split(load_splits(data.answers, None, "--answers"), "train", "--answers")
         train = add_answers(raw, answers, options)
@@ -223,7 +273,7 @@ def _load(options: TrainOptions, matrix: CorruptionMatrix, task: str) -> tuple[D
     return raw, Rows(train, None, columns, names, matrix.num_labels)
 
 
-def _add_columns(raw: Dataset, rows: Rows, audited: Dataset, names: list[str] | None) -> Dataset:
+def _add_columns(raw: Dataset, rows: Rows, audited: Dataset) -> Dataset:
     """Add the columns of the audit to the rows as loaded; for token labels, one value per word."""
     audited = audited.with_format(None)
     columns = {name: list(audited[name]) for name in COLUMNS}
@@ -241,11 +291,13 @@ def _per_word(columns: dict[str, Any], words: Any, labels: Any) -> dict[str, lis
     for row, given in enumerate(labels):
         # In rows with votes, a label may be missing (-1).
         given = [label if label >= 0 else IGNORED_LABEL for label in given]
-        suggested, p_wrong = list(given), [None] * len(given)
-        tokens = zip(words[row], *(columns[name][row] for name in (GIVEN, SUGGESTED, P_WRONG)), strict=True)
-        for word, label, better, wrong in tokens:
-            if word is not None and word >= 0 and label != IGNORED_LABEL:
-                given[word], suggested[word], p_wrong[word] = label, better, wrong
-        for name, values in ((GIVEN, list(given)), (SUGGESTED, suggested), (P_WRONG, p_wrong)):
-            result[name].append(values)
+        number = len(given)
+        of_row = {GIVEN: given, SUGGESTED: list(given), P_WRONG: [None] * number}
+        of_row |= {IS_ISSUE: [False] * number, SCORE: [None] * number}
+        for word, *values in zip(words[row], *(columns[name][row] for name in COLUMNS), strict=True):
+            if word is not None and word >= 0 and values[0] != IGNORED_LABEL:
+                for name, value in zip(COLUMNS, values, strict=True):
+                    of_row[name][word] = value
+        for name in COLUMNS:
+            result[name].append(of_row[name])
     return result

@@ -181,6 +181,7 @@ class Members:
     Attributes:
         matrix: The refined matrix; `None` with several sources.
         sources: What the votes of each source say; `None` with one source.
+        penalties: The three of them.
     """
 
     def __init__(
@@ -194,6 +195,7 @@ class Members:
     ) -> None:
         table, labels, classes = data.table, data.labels, data.num_labels
         self.data, self.noisy, self.penalty = data, noisy, penalty
+        self.penalties = penalty, trusted_penalty, tuning_penalty
         self.matrix: Tensor | None = None
         self.sources: SourceModel | None = None
         mine = data.trusted if held_out is None else data.trusted[data.fold != held_out]
@@ -285,10 +287,11 @@ class Pool:
         correct = (self.held_out.argmax(dim=-1) == self.labels[:, None]).t()
         return dict(zip([*self.members.data.members, POOL], correct, strict=True))
 
-    def log_probs(self, rows: Tensor) -> Tensor:
-        """`(n, K)` for table rows."""
-        parts = [combine(self.members.log_probs(some), self.weights) for some in rows.split(2**14)]
-        return torch.cat(parts) if parts else torch.empty(0, self.members.data.num_labels)
+    def log_probs(self, rows: Tensor, members: Members | None = None) -> Tensor:
+        """`(n, K)` for table rows; with the same weights for members that were fitted on other items, if given."""
+        members = members or self.members
+        parts = [combine(members.log_probs(some), self.weights) for some in rows.split(2**14)]
+        return torch.cat(parts) if parts else torch.empty(0, members.data.num_labels)
 
 
 def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:

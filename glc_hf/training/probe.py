@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -285,6 +286,28 @@ def why_no_features(model: torch.nn.Module, num_labels: int, accelerator: Accele
             f"{type(model).__name__} has no linear layer with {num_labels} outputs, whose input would be its features"
         )
     return None
+
+
+def embed(trainer: StageTrainer, network: torch.nn.Module, dataset: Any) -> torch.Tensor | MappedRows:
+    """
+    The features of all labels of a dataset, in their order, `(N, D)`. Every process computes all of them.
+
+    Args:
+        trainer ([`StageTrainer`]): Its device, precision and collator are used.
+        network (`torch.nn.Module`): Gets the hooks of a [`FeatureTap`].
+        dataset: Rows as in [`~training.inference.infer`].
+    """
+    FeatureTap(network, trainer.num_labels)
+    trainer._move_model_to_device(network, trainer.args.device)
+    model, trainer.model = trainer.model, network
+    try:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            file = Path(folder) / "features.arrow"
+            # The tap returns features in place of logits. Rows have no numbers here: they are read in order.
+            write_features(file, ((batch.logits, batch.items) for batch in infer(trainer, dataset, "all")))
+            return read_features(file)[0]
+    finally:
+        trainer.model = model
 
 
 # ---------------------------------------------------------------------- features on disk

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import datasets
 import torch
 from transformers import Trainer, TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
@@ -17,8 +16,8 @@ from transformers.utils import logging
 
 from glc_hf import __version__
 from glc_hf._compat import check_trainer, has_prepared_models, undo_preparation
-from glc_hf.audit.findings import add_audit_columns, check_audit_columns
-from glc_hf.audit.given_labels import given_labels
+from glc_hf.audit.given_labels import GivenLabels
+from glc_hf.audit.judging import AuditMixin
 from glc_hf.correction.sources import SourceModel, SourceTable, judge_sources
 from glc_hf.correction.verdict import Verdict, save_verdict
 from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
@@ -41,7 +40,7 @@ from glc_hf.training.checks import (
 )
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import RefinementCallback, TrainedStage, TrainedStages, infer
-from glc_hf.training.probe import classifiers_of, why_no_features
+from glc_hf.training.probe import classifiers_of, embed, why_no_features
 from glc_hf.training.resume import (
     ResumePoint,
     RunFolder,
@@ -61,7 +60,7 @@ logger = logging.get_logger(__name__)
 check_trainer(Trainer)
 
 
-class GLCTrainer(HubMixin, StageTrainer):
+class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
     """
     A `Trainer` for noisy labels, with the method that `args.method` names.
 
@@ -87,8 +86,8 @@ class GLCTrainer(HubMixin, StageTrainer):
     After `train()`, `corruption_matrix` is the matrix that was used, `verdict` says what the run is worth, and
     `warnings` lists reasons not to rely on it. `save_model` writes them and a model card beside the weights, and the
     model is a plain one that `from_pretrained` and `pipeline` load without this library. `push_to_hub` uploads all of
-    it in one commit, and `audit` finds the labels of a dataset that look wrong. With votes of several sources,
-    `sources()` says what each of them is worth.
+    it in one commit. `audit` finds the labels of a dataset that look wrong, and `suggest` the rows to check next. With
+    votes of several sources, `sources()` says what each of them is worth.
     """
 
     _tag_names = ["glc_hf", "label-noise"]  # noqa: RUF012  (the name that Trainer uses)
@@ -137,8 +136,6 @@ class GLCTrainer(HubMixin, StageTrainer):
         self.num_labels = check_model(self.model)
         self.given_matrix = check_matrix(corruption_matrix, self.num_labels)
         self.class_names: list[str] | None = None
-        # What the votes of a trained folder say, for audits without training; see `load_sources`.
-        self.given_sources: SourceModel | None = None
         self._label_sources: SourceModel | None = None
         self._judged: tuple[SourceModel, SourceTable] | None = None
         # Stages that several trainers share; see `compare_methods`.
@@ -374,39 +371,9 @@ class GLCTrainer(HubMixin, StageTrainer):
             run.save_weights("initial", self.model.state_dict(), self._run_id)
         self.accelerator.wait_for_everyone()
 
-    # ------------------------------------------------------------------ audit
-    def audit(self, dataset: datasets.Dataset) -> datasets.Dataset:
-        """
-        Find the labels of a dataset that look wrong, and suggest better ones, from the posterior over true labels,
-        p(true = y | x, given) ∝ g(x)_y · Ĉ[y, given], or g(x)_y · Π_s p(vote_s | y) for votes of several sources.
-        The given label of an untrusted row with votes is the class that the votes make most probable. With several
-        processes, each computes the whole result.
-
-        Args:
-            dataset (`datasets.Dataset`):
-                Rows with the columns of `train_dataset`: inputs, labels or votes and, if some rows are trusted, their
-                flags. They can be the training rows or other rows of the same noisy sources. The given label of an
-                untrusted row with a soft label is its most probable class.
-
-        Returns:
-            `datasets.Dataset`: The same rows in the same order, with the columns `given_label`, `suggested_label` (the
-            most probable label) and `p_wrong` (the probability that the given label is wrong; 0 for trusted rows).
-            These are lists if labels are lists; a token labeled -100 keeps this label. An untrusted row without votes
-            has the given label -100, p_wrong 0, and the prediction of the model as suggestion.
-        """
-        matrix, args = self.corruption_matrix, self.args
-        sources = self.given_sources if self.method is None else self.method.sources
-        if matrix is None and sources is None:
-            raise ValueError(
-                f"an audit needs the corruption matrix, but method {args.method!r} has none (or is not trained yet): "
-                "train with 'auto' or 'glc', or pass a known one as `GLCTrainer(…, corruption_matrix=…)`."
-            )
-        if not isinstance(dataset, datasets.Dataset):
-            raise TypeError(f"an audit needs a `datasets.Dataset`, not a {type(dataset).__name__}.")
-        if len(dataset) == 0:
-            raise ValueError("there are no rows to audit: the dataset is empty.")
-        check_audit_columns(dataset)
-        labels = given_labels(dataset, args, self.model, self.num_labels, matrix, sources)
+    # ------------------------------------------------------------------ what an audit needs
+    def item_logits(self, labels: GivenLabels) -> torch.Tensor:
+        """The logits of the rows of an audit, `(N, K)`, one row per label that is not -100."""
         rows = labels.rows
         view = self.without_unused_columns(labels.dataset, rows.label_column)
         logits = torch.cat([batch.logits for batch in infer(self, view, "all")])
@@ -415,10 +382,15 @@ class GLCTrainer(HubMixin, StageTrainer):
                 f"the model returned logits for {len(logits):,} labels, but column {rows.label_column!r} has "
                 f"{rows.count('all'):,}: the collator or the transform drops labels."
             )
-        names = label_names_of(labels.dataset, rows.label_column, self.model)
-        if names is None and matrix is not None:
-            names = matrix.label_names
-        return add_audit_columns(dataset, labels, logits, names)
+        return logits
+
+    def item_features(self, network: torch.nn.Module, labels: GivenLabels) -> Any:
+        """The features of the same rows, `(N, D)`, from another network, which gets hooks that stay."""
+        return embed(self, network, self.without_unused_columns(labels.dataset, labels.rows.label_column))
+
+    def why_no_features(self) -> str | None:
+        """Why the network can't compute features; `None` if it can."""
+        return why_no_features(self.model, self.num_labels, self.accelerator)
 
     # ------------------------------------------------------------------ saving
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:

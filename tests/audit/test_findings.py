@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score
 from transformers import DataCollatorForTokenClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.audit.findings import Findings, verdicts_on
+from glc_hf.audit.findings import COLUMNS, Findings, verdicts_on
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows, token_bert, token_rows
 
 
@@ -38,7 +38,89 @@ def test_verdicts_follow_bayes_rule_and_trusted_labels_are_never_wrong() -> None
         posterior = joint / joint.sum()
         expected = 0.0 if trusted[row] else 1.0 - posterior[given[row]]
         assert verdicts.p_wrong[row] == pytest.approx(expected, abs=1e-12)
+        assert verdicts.score[row] == pytest.approx(1.0 - expected, abs=1e-12)
         assert verdicts.suggested[row] == (given[row] if trusted[row] else posterior.argmax())
+
+
+def test_given_label_that_is_as_probable_as_another_is_kept() -> None:
+    given = torch.tensor([0, 1, 2])
+    verdicts = verdicts_on(torch.zeros(3, 3), given, CorruptionMatrix([[1 / 3] * 3] * 3))
+    assert verdicts.suggested.tolist() == [0, 1, 2]
+
+
+def test_probabilities_close_to_one_keep_the_order_of_scores() -> None:
+    logits = torch.tensor([[0.0, 50.0], [0.0, 60.0], [0.0, 55.0]])
+    verdicts = verdicts_on(logits, torch.zeros(3, dtype=torch.int64), CorruptionMatrix.uniform(2, 0.5))
+    assert (verdicts.p_wrong == 1.0).all()
+    findings = _findings([0] * 3, verdicts.suggested, verdicts.p_wrong, verdicts.score)
+    assert findings.ranked(3).tolist() == [1, 2, 0]
+
+
+def _findings(given: Any, suggested: Any, p_wrong: Any, score: Any = None, trusted_rows: Any = None) -> Findings:
+    matrix = CorruptionMatrix.uniform(2, 0.5)
+    matrix = CorruptionMatrix(matrix, trusted_rows=trusted_rows)
+    columns = (np.asarray(given), np.asarray(suggested), np.asarray(p_wrong, dtype=float))
+    return Findings(matrix, np.arange(len(given)), None, *columns, score)
+
+
+def test_issues_come_before_other_labels_with_a_lower_score() -> None:
+    # With many classes, a label can be probably wrong without another one that is more probable.
+    findings = _findings([0, 0, 0, 1], [0, 1, 1, 1], [0.7, 0.55, 0.9, 0.1])
+    assert findings.is_issue.tolist() == [False, True, True, False]
+    assert findings.num_issues == 2
+    assert findings.ranked(10).tolist() == [2, 1, 0, 3]
+    assert findings.corrections() == [("0", "1", 2)]
+
+
+def test_issues_are_untrusted_labels_with_another_suggestion(trainer: GLCTrainer) -> None:
+    audited = trainer.audit(trainer.train_dataset)
+    given, suggested, issue, score, p_wrong, trusted = (
+        np.asarray(audited[name])
+        for name in ("given_label", "suggested_label", "is_label_issue", "label_score", "p_wrong", "trusted")
+    )
+    assert issue.dtype == bool
+    assert 0 < issue.sum() < (~trusted).sum()
+    assert (issue == (given != suggested)).all()
+    assert not issue[trusted].any()
+    np.testing.assert_allclose(score, 1 - p_wrong, atol=1e-12)
+    findings = Findings.of(audited, trainer.corruption_matrix)
+    assert (findings.is_issue == issue).all()
+    assert (findings.score == score).all()
+
+
+def test_interval_of_wrong_labels_combines_chance_and_the_matrix() -> None:
+    p_wrong = np.full(400, 0.25)
+    known = _findings([0] * 400, [0] * 400, p_wrong).total_wrong
+    by_chance = 1.6449 * np.sqrt(400 * 0.25 * 0.75)
+    assert known[:3] == pytest.approx((100, 100 - by_chance, 100 + by_chance), abs=1e-2)
+    estimated = _findings([0] * 400, [0] * 400, p_wrong, trusted_rows=[50, 50])
+    low, high = (bound[0] for bound in estimated.matrix.noise_rate_interval(0.9))
+    total = estimated.total_wrong
+    assert total.low == pytest.approx(100 - np.hypot(by_chance, 400 * (0.25 - low)), abs=1e-2)
+    assert total.high == pytest.approx(100 + np.hypot(by_chance, 400 * (high - 0.25)), abs=1e-2)
+    assert str(total) == f"100 (90% interval {total.low:.0f} to {total.high:.0f})"
+    # A class without trusted rows could have any noise rate, but there are no more wrong labels than untrusted ones.
+    nothing = _findings([0] * 4, [0] * 4, [0.5, 0.5, 0.0, 0.0], trusted_rows=[0, 0]).total_wrong
+    assert (nothing.low, nothing.high) == (0.0, 2.0)
+
+
+@pytest.mark.parametrize("strength", [0.3, 0.6])
+def test_interval_contains_the_number_of_wrong_labels(strength: float) -> None:
+    """With the true posterior and a matrix counted on 100 trusted rows, in about 9 of 10 draws."""
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(200):
+        true_matrix = CorruptionMatrix.uniform(3, strength)
+        true = rng.integers(3, size=1100)
+        given = (rng.random(1100)[:, None] > true_matrix.probs.cumsum(axis=1)[true]).sum(axis=1)
+        counts = np.zeros((3, 3))
+        np.add.at(counts, (true[:100], given[:100]), 1)
+        matrix = CorruptionMatrix(counts / counts.sum(axis=1, keepdims=True), trusted_rows=counts.sum(axis=1))
+        logits = torch.from_numpy(np.eye(3)[true[100:]] * 3 + rng.normal(size=(1000, 3)))
+        verdicts = verdicts_on(logits, torch.from_numpy(given[100:]), matrix)
+        total = Findings(matrix, np.arange(1000), None, given[100:], *verdicts).total_wrong
+        inside += total.low <= (given[100:] != true[100:]).sum() <= total.high
+    assert inside >= 170
 
 
 def test_wrong_labels_have_the_largest_p_wrong(trainer: GLCTrainer) -> None:
@@ -57,7 +139,7 @@ def test_audit_keeps_the_order_and_columns_of_the_rows(trainer: GLCTrainer) -> N
     rows = trainer.train_dataset.shuffle(seed=1).select(range(50))
     rows = rows.add_column("note", [f"row {index}" for index in range(50)])
     audited = trainer.audit(rows)
-    assert audited.column_names == [*rows.column_names, "given_label", "suggested_label", "p_wrong"]
+    assert audited.column_names == [*rows.column_names, *COLUMNS]
     for name in rows.column_names:
         assert audited[name][:] == rows[name][:]
     assert audited["given_label"][:] == rows["label"][:]
@@ -74,7 +156,7 @@ def test_audit_columns_are_visible_in_a_formatted_dataset(trainer: GLCTrainer) -
     )
     audited = trainer.audit(rows)
     assert isinstance(audited["p_wrong"][:], torch.Tensor)
-    assert set(audited[0]) == {"input_ids", "attention_mask", "label", "given_label", "suggested_label", "p_wrong"}
+    assert set(audited[0]) == {"input_ids", "attention_mask", "label", *COLUMNS}
 
 
 def test_empty_dataset_raises_clear_error(trainer: GLCTrainer) -> None:
@@ -122,8 +204,11 @@ def test_each_token_label_has_its_own_verdict(tmp_path: Path) -> None:
     assert average_precision_score(wrong, p_wrong) > 2 * np.mean(wrong)
     findings = Findings.of(audited, trainer.corruption_matrix)
     assert len(findings) == sum(label != -100 for labels in rows["labels"] for label in labels)
-    first = findings.most_suspect(1)[0]
-    assert audited[int(findings.row[first])]["p_wrong"][findings.word[first]] == findings.p_wrong.max()
+    first = findings.ranked(1)[0]
+    row, word = audited[int(findings.row[first])], findings.word[first]
+    assert row["is_label_issue"][word]
+    assert row["label_score"][word] == findings.score[findings.is_issue].min()
+    assert all(len(row[name]) == len(row["labels"]) for name in COLUMNS)
 
 
 class _PadTokens(DataCollatorForTokenClassification):

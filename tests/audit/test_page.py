@@ -46,7 +46,7 @@ def _data(page: str) -> dict[str, Any]:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
-def test_page_contains_the_most_suspect_rows_and_the_total_number() -> None:
+def test_page_contains_the_issues_first_and_the_total_number() -> None:
     page, findings = _page()
     data = _data(page)
     shown = data["rows"]["p"]
@@ -54,7 +54,8 @@ def test_page_contains_the_most_suspect_rows_and_the_total_number() -> None:
     assert shown == sorted(shown, reverse=True)
     assert min(shown) >= np.sort(findings.p_wrong)[-1000] - 1e-6
     assert data["limit"].startswith("1,000 of 3,000 rows are on this page")
-    assert data["summary"].startswith(f"{findings.suspect.sum():,} of 3,000 labels are more likely wrong than right")
+    assert data["summary"].startswith(f"{findings.num_issues:,} of 3,000 labels are issues: another label is more")
+    assert f"About {findings.total_wrong} wrong labels are expected" in data["summary"]
     assert [entry["given"] for entry in data["classes"]] == np.bincount(findings.given).tolist()
 
 

@@ -14,8 +14,10 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value, load_dataset
 
 from glc_hf import CorruptionMatrix
+from glc_hf.audit.findings import COLUMNS
 from glc_hf.cli.report import DIGITS
 from glc_hf.correction.reliability import matrix_warnings
+from tests.training.tiny import quick_pool
 
 from .conftest import CLASSES, WORDS, text_rows, write_csv
 
@@ -52,7 +54,7 @@ def test_audit_finds_the_wrong_labels_of_a_csv(glc_hf, folder: Path) -> None:
     assert outcome.code == 0, outcome.err
     table = pd.read_csv(folder / "model" / "audit" / "audit.csv")
     given = pd.read_csv(folder / "train.csv")
-    assert list(table.columns) == ["row", *given.columns, "given_label", "suggested_label", "p_wrong"]
+    assert list(table.columns) == ["row", *given.columns, *COLUMNS]
     assert table[list(given.columns)].equals(given)
     assert (table.given_label == table.label).all()
     untrusted = table[table.trusted == "no"]
@@ -63,10 +65,56 @@ def test_audit_finds_the_wrong_labels_of_a_csv(glc_hf, folder: Path) -> None:
     parquet = pd.read_parquet(folder / "model" / "audit" / "audit.parquet")
     assert parquet.suggested_label.tolist() == table.suggested_label.tolist()
     assert (folder / "model" / "audit" / "audit.html").read_text().startswith("<!DOCTYPE html>")
-    assert f"more likely wrong than right: {wrong.sum()}\n" in outcome.out
+    assert f"label issues: {wrong.sum()}\n" in outcome.out
     assert "rows: 240 (60 trusted)\n" in outcome.out
     assert "\x1b" not in outcome.out + outcome.err
     assert "%|" not in outcome.err
+
+
+def test_columns_and_flags_are_those_of_the_run(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    names = {"text": "review", "label": "stars", "trusted": "checked"}
+    rows = [{names.get(name, name): value for name, value in row.items()} for row in _noisy(120)]
+    rows = [{"text": "nothing", "label": "nothing", **row} for row in rows]  # usual names, other columns
+    train = write_csv(tmp_path / "train.csv", rows)
+    columns = ["--text-column", "review", "--label-column", "stars", "--trusted-column", "checked"]
+    argv = ["train", "--dataset", train, "--model", tiny_bert, "--output-dir", tmp_path / "model", *columns]
+    assert glc_hf(*argv, "--method", "glc", "--num-train-epochs", "1", *QUICK).code == 0
+    outcome = glc_hf("audit", tmp_path / "model", "--dataset", train)
+    assert outcome.code == 0, outcome.err
+    assert "rows: 120 (30 trusted)\n" in outcome.out
+    table = pd.read_csv(tmp_path / "model" / "audit" / "audit.csv")
+    assert (table.given_label == table.stars).all()
+    assert (table.p_wrong[table.checked == "yes"] == 0).all()
+    # Rows with the usual names are read by these, and the command line comes first.
+    usual = write_csv(tmp_path / "usual.csv", [{**row, "old": row["label"]} for row in _noisy(120)])
+    outcome = glc_hf("audit", tmp_path / "model", "--dataset", usual)
+    assert outcome.code == 0, outcome.err
+    assert "rows: 120 (30 trusted)\n" in outcome.out
+    assert "no column 'gone'" in glc_hf("audit", tmp_path / "model", "--dataset", usual, "--text-column", "gone").err
+    outcome = glc_hf("audit", tmp_path / "model", "--dataset", train, "--trusted-column", "none")
+    assert "rows: 120 (0 trusted)\n" in outcome.out
+
+
+def test_folds_and_suggested_rows(glc_hf, folder: Path, tmp_path: Path) -> None:
+    argv = ["audit", folder / "model", "--dataset", folder / "train.csv", "--output-dir", tmp_path / "out"]
+    with quick_pool(tmp_path / "cache"):
+        outcome = glc_hf(*argv, "--folds", "3", "--suggest", "7")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith("The predictions are cross-fitted in 3 folds: each comes from linear models")
+    assert "suggested to check next: 7 rows\n" in outcome.out
+    assert str(tmp_path / "out" / "suggest.csv") in outcome.out
+    table = pd.read_csv(tmp_path / "out" / "audit.csv")
+    untrusted = table[table.trusted == "no"]
+    assert (untrusted.suggested_label == untrusted.truth).mean() > 0.9
+    chosen = pd.read_csv(tmp_path / "out" / "suggest.csv")
+    assert list(chosen.columns) == ["row", "text", "given_label", "suggested_label", "reason"]
+    assert len(set(chosen.row)) == 7
+    assert set(chosen.row) <= set(untrusted.row)
+    for name in ("text", "given_label", "suggested_label"):
+        assert chosen[name].tolist() == table[name].iloc[chosen.row].tolist()
+    page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
+    assert "cross-fitted in 3 folds" in page
+    assert "suggested to check next" not in glc_hf(*argv).out
 
 
 def test_classes_are_those_of_the_model_for_any_file(glc_hf, folder: Path, tmp_path: Path) -> None:
@@ -93,8 +141,7 @@ def test_columns_of_any_type_are_kept(glc_hf, folder: Path, tmp_path: Path) -> N
     outcome = glc_hf("audit", folder / "model", "--dataset", path, "--output-dir", tmp_path / "out")
     assert outcome.code == 0, outcome.err
     table = pd.read_csv(tmp_path / "out" / "audit.csv", keep_default_na=False)
-    verdicts = ["given_label", "suggested_label", "p_wrong"]
-    assert list(table.columns) == ["audit_row", "text", "label", "row", "tags", "box", "at", *verdicts]
+    assert list(table.columns) == ["audit_row", "text", "label", "row", "tags", "box", "at", *COLUMNS]
     assert table.tags.tolist() == ['["new"]', "", "[]"]
     assert [json.loads(box) for box in table.box] == [[[1, 2], [3]]] * 3
     assert [json.loads(value) for value in table["at"]] == [{"x": 1}] * 3

@@ -65,12 +65,12 @@ def test_token_classification(run) -> None:
 
 def test_own_csv(run, tmp_path: Path) -> None:
     out = run("own_csv.py", *COMMON)
-    suspect, total = re.search(r"(\d+) of (\d+) labels look wrong", out).groups()
+    issues, total = re.search(r"(\d+) of (\d+) labels look wrong", out).groups()
     lines = (tmp_path / "out" / "reviews.csv").read_text().splitlines()[1:]
     wrong = sum(bool(re.search("great|lovely|fine", line)) != (",good," in line) for line in lines)
-    assert (int(suspect), total) == (pytest.approx(wrong, abs=5), "300")
+    assert (int(issues), total) == (pytest.approx(wrong, abs=5), "300")
     first = (tmp_path / "out" / "labels_to_check.csv").read_text().splitlines()
-    assert first[0] == "text,given_label,suggested_label,p_wrong"
+    assert first[0] == "text,given_label,suggested_label,is_label_issue,label_score"
 
 
 def test_existing_script(run) -> None:

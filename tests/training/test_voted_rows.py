@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset
 
 from glc_hf import GLCTrainer
-from glc_hf.audit.findings import Findings
+from glc_hf.audit.findings import COLUMNS, Findings
 from glc_hf.correction.sources import fit_sources
 from glc_hf.correction.votes_loss import votes_cross_entropy
 from glc_hf.labels.label_batch import label_batch
@@ -274,9 +274,9 @@ def test_audit_combines_the_prediction_with_all_votes(tmp_path):
     trainer = make_trainer(tmp_path, data, max_steps=20, refine_matrix=False)
     trainer.train()
     audited = trainer.audit(data)
-    assert audited.column_names == [*data.column_names, "given_label", "suggested_label", "p_wrong"]
+    assert audited.column_names == [*data.column_names, *COLUMNS]
     posterior, trusted = posterior_by_hand(trainer, data), np.array(data["trusted"])
-    given, suggested, p_wrong = (np.array(audited[name]) for name in audited.column_names[-3:])
+    given, suggested, p_wrong = (np.array(audited[name]) for name in COLUMNS[:3])
     voted = np.any([[vote is not None for vote in data[name]] for name in SOURCES], axis=0)
     known = voted | trusted
     assert (given[known] == np.array(trainer.train_dataset["label"])[known]).all()

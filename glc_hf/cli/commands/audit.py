@@ -19,23 +19,28 @@ def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     from glc_hf.cli.audit_rows import audit_folder
     from glc_hf.cli.terminal import print_table, set_up_messages, spinner
+    from glc_hf.intervals import format_count
 
     set_up_messages(quiet=not sys.stdout.isatty())
     folder = Path(arguments.folder).expanduser()
     with spinner(f"auditing with {folder.name}"):
-        findings, num_trusted, paths, warnings = audit_folder(folder, arguments)
+        findings, num_trusted, paths, warnings, num_suggested = audit_folder(folder, arguments)
     for warning in warnings:
         print(warning if warning.startswith("verdict") else f"warning: {warning}")
-    expected = float(findings.p_wrong.sum())
+    if findings.note:
+        print(findings.note)
+    total = findings.total_wrong
     lines = {
         "labels" if findings.word is not None else "rows": f"{len(findings):,} ({num_trusted:,} trusted)",
-        "more likely wrong than right": f"{int(findings.suspect.sum()):,}",
-        "expected number of wrong labels": f"{expected:,.0f} ({expected / max(len(findings), 1):.1%})",
+        "label issues": f"{findings.num_issues:,}",
+        "expected wrong labels": f"{total}, {total.expected / max(len(findings), 1):.1%} of all",
     }
     corrections = findings.corrections(_SHOWN_CORRECTIONS)
     if corrections:
         text = ", ".join(f"{given} → {suggested} {count:,}" for given, suggested, count in corrections)
         lines["most frequent corrections"] = text
+    if arguments.suggest:
+        lines["suggested to check next"] = format_count(num_suggested)
     print_table("glc_hf: audit", list(lines.items()))
     print(f"written to: {', '.join(map(str, paths))}")
     print(f"next: glc-hf review {shlex.quote(str(paths[0].parent))}")
@@ -47,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="glc-hf audit",
         description="Estimate for each row the probability that its label is wrong and the label it should have, with "
         "a trained model and its corruption matrix, or with what the votes of several sources say. Writes "
-        "audit.parquet, audit.csv and audit.html, the page to review labels (`glc-hf review`).",
+        "audit.parquet, audit.csv and audit.html, the page to review labels (`glc-hf review`). Columns that are not "
+        "named are those of the run.",
     )
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="folder of a model saved by `glc-hf train` or GLCTrainer")
@@ -59,10 +65,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--dataset-config", metavar="NAME", help="configuration of the dataset, if it has several")
     add("--split", default="train", help="split to audit (default: train)")
-    add("--label-column", metavar="COLUMN", help="column of the labels; default: found by its type and usual names")
-    add("--trusted-column", metavar="COLUMN", default="trusted", help="column of the flags, if there is one")
+    add("--label-column", metavar="COLUMN", help="column of the labels; default: that of the run, or a usual name")
+    add("--trusted-column", metavar="COLUMN", help="column of the flags; default: that of the run, or trusted")
     for name in ("text", "text-pair", "image", "tokens"):
-        add(f"--{name}-column", metavar="COLUMN", help="column of the input; default: found by type and usual names")
+        add(
+            f"--{name}-column", metavar="COLUMN", help="column of the input; default: that of the run, or a usual name"
+        )
     add(
         "--source-columns",
         nargs="+",
@@ -77,6 +85,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar=("ITEM", "SOURCE", "ANSWER"),
         help=f"columns of --answers (default: {' '.join(ANSWER_COLUMNS)})",
     )
+    add(
+        "--folds",
+        type=int,
+        metavar="N",
+        help="use predictions of linear models that have not seen the label of the row, in N folds; 0: those of the "
+        "network (default: 5 if the network has learned more than half of the wrong labels, else 0)",
+    )
+    add("--suggest", type=int, default=0, metavar="N", help="write the N rows to check next to suggest.csv")
     add("--max-length", type=int, metavar="N", help="truncate texts to this many tokens")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--page-rows", type=int, default=5000, metavar="N", help="maximum number of rows on the page (default: 5000)")

@@ -1,0 +1,233 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Out-of-sample probabilities of true labels: each from linear models that were fitted without the item's label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glc_hf.correction.linear import FeatureTable, LinearHead
+from glc_hf.correction.pool import Members, fit_pool
+from glc_hf.correction.pool_data import PoolData
+from glc_hf.correction.sources import SourceModel
+from glc_hf.labels.votes import Votes
+from glc_hf.matrix import CorruptionMatrix
+from glc_hf.randomness import random_uint64
+
+
+FOLDS = 5
+# Trusted items that a pool of linear models needs.
+FEWEST_TRUSTED = 10
+# Untrusted items that are enough to say whether a network has learned their wrong labels.
+_FEWEST_UNTRUSTED = 50
+_HELD_OUT = 0.1
+_CORRECT_ROWS = 2
+
+
+class CrossFit(NamedTuple):
+    """
+    Attributes:
+        log_probs: `(N, K)`, log p(true label | x) of each item. Trusted items, and items without a label, are
+            predicted by the models of all items.
+        matrix: The corruption matrix that the pool has refined; `None` without a pool, and for votes.
+    """
+
+    log_probs: Tensor
+    matrix: Tensor | None
+
+
+def cross_fit(
+    table: FeatureTable,
+    labels: np.ndarray,
+    trusted: np.ndarray,
+    num_labels: int,
+    folds: int = FOLDS,
+    seed: int = 0,
+    *,
+    matrix: Tensor | None = None,
+    sources: SourceModel | None = None,
+    votes: Votes | None = None,
+    missing: np.ndarray | None = None,
+) -> CrossFit:
+    """
+    Split the untrusted items into folds, and predict the true labels of each fold with linear models that were fitted
+    on the other folds and on all trusted items.
+
+    With at least 10 trusted items the models are the pool of [`~correction.pool.fit_pool`]; its weights and penalties
+    are chosen once, on trusted items. With fewer, it is one linear model with the loss corrected by `matrix`, or by
+    what the `votes` say.
+
+    Args:
+        table ([`FeatureTable`]): The features of all N items.
+        labels (`np.ndarray` of shape `(N,)`): Their given labels.
+        trusted (`np.ndarray` of shape `(N,)`): Flags of correct labels.
+        num_labels (`int`): K.
+        folds (`int`, *optional*, defaults to 5): Number of folds.
+        seed (`int`, *optional*, defaults to 0): Chooses the folds.
+        matrix (`Tensor` of shape `(K, K)`, *optional*): The corruption matrix, for few trusted items.
+        sources ([`SourceModel`], *optional*): What the votes say, for few trusted items.
+        votes ([`Votes`], *optional*): The votes of several sources on all items.
+        missing (`np.ndarray`, *optional*): Numbers of untrusted items without a label.
+    """
+    known = np.flatnonzero(trusted)
+    noisy = np.setdiff1d(np.flatnonzero(~trusted), [] if missing is None else missing)
+    parts = fold_parts(noisy, folds, seed)
+    kind = _PoolFit if len(known) >= FEWEST_TRUSTED else _HeadFit
+    fit = kind(table, labels, known, noisy, num_labels, seed, votes, matrix, sources)
+    log_probs = torch.empty(len(labels), num_labels)
+    others = np.setdiff1d(np.arange(len(labels)), noisy)
+    log_probs[others] = fit.predict(others)
+    for held_out in parts:
+        log_probs[held_out] = fit.predict(held_out, np.setdiff1d(noisy, held_out))
+    return CrossFit(log_probs, fit.refined_matrix)
+
+
+def fold_parts(numbers: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
+    """Split numbers at random into folds, each ascending."""
+    if not 2 <= folds <= max(len(numbers), 2):
+        raise ValueError(
+            f"folds={folds}: an audit of {len(numbers):,} untrusted labels needs at least 2 folds, and at most one "
+            "per label."
+        )
+    order = np.argsort(random_uint64("audit fold", seed, numbers), kind="stable")
+    return [np.sort(numbers[order[fold::folds]]) for fold in range(folds)]
+
+
+@dataclass
+class _Fit:
+    """Linear models of the true labels, fitted on the `known` items, and on the untrusted ones, `noisy`, or on some of
+    them; see [`cross_fit`]."""
+
+    table: FeatureTable
+    labels: np.ndarray
+    known: np.ndarray
+    noisy: np.ndarray
+    num_labels: int
+    seed: int
+    votes: Votes | None
+    matrix: Tensor | None
+    sources: SourceModel | None
+    refined_matrix: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.position = torch.empty(len(self.labels), dtype=torch.int64)  # table row of each item
+        self.position[self.table.numbers] = torch.arange(len(self.labels))
+        self.data = self._data(self.noisy)
+        self.head, self.penalty = self._fit_noisy_labels()
+
+    def _data(self, noisy: np.ndarray) -> PoolData:
+        return PoolData.of(self.table, self.labels, self.known, noisy, self.num_labels, self.seed, self.votes)
+
+    def _fit_noisy_labels(self) -> tuple[LinearHead, float]:
+        rows = self.data.untrusted if len(self.data.untrusted) else self.data.trusted
+        draws = random_uint64("audit penalty", self.seed, self.table.numbers[rows].numpy())
+        held_out = torch.from_numpy(draws < np.uint64(_HELD_OUT * 2**64))
+        return self.table.fit_path(rows, self.data.labels[rows], self.num_labels, held_out)[:2]
+
+
+class _PoolFit(_Fit):
+    """A pool of linear models."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.pool = fit_pool(self.data, self.head, self.penalty)
+        self.refined_matrix = self.pool.matrix
+
+    def predict(self, numbers: np.ndarray, noisy: np.ndarray | None = None) -> Tensor:
+        """Log-probabilities of items, with the untrusted items `noisy` (default: all of them)."""
+        rows = self.position[numbers]
+        if noisy is None:
+            return self.pool.log_probs(rows)
+        data, classes = self._data(noisy), self.num_labels
+        labels = data.labels[data.untrusted]
+        head = self.table.fit(data.untrusted, labels, classes, penalty=self.penalty, start=self.head)
+        return self.pool.log_probs(rows, Members(data, head, *self.pool.members.penalties))
+
+
+class _HeadFit(_Fit):
+    """One linear model with a corrected loss."""
+
+    def __post_init__(self) -> None:
+        if self.matrix is None and self.sources is None:
+            raise ValueError(
+                f"{len(self.known)} trusted labels are too few to fit a model of the true labels without a corruption "
+                f"matrix: at least {FEWEST_TRUSTED} are needed."
+            )
+        super().__post_init__()
+
+    def predict(self, numbers: np.ndarray, noisy: np.ndarray | None = None) -> Tensor:
+        """Log-probabilities of items, with the untrusted items `noisy` (default: all of them)."""
+        data = self.data if noisy is None else self._data(noisy)
+        rows = torch.cat([data.trusted, data.untrusted])
+        likelihood = None
+        if self.sources is not None:
+            votes = self.votes.select(self.table.numbers[rows].numpy())
+            likelihood = torch.from_numpy(self.sources.log_likelihood(votes))
+        head = self.table.fit(
+            rows,
+            data.labels[rows],
+            self.num_labels,
+            penalty=self.penalty,
+            matrix=None if self.sources is not None else self.matrix,
+            log_likelihood=likelihood,
+            trusted=torch.arange(len(rows)) < len(data.trusted),
+        )
+        return self.table.logits(head, self.position[numbers]).log_softmax(dim=-1)
+
+
+def with_correct_rows(matrix: CorruptionMatrix) -> CorruptionMatrix:
+    """The matrix as if two more trusted rows of each class had shown a correct label. The refined row of a class with
+    few trusted rows may say that its label is hardly ever given; all labels of the class would then come first."""
+    if matrix.trusted_rows is None:
+        return matrix
+    share = (_CORRECT_ROWS / (_CORRECT_ROWS + matrix.trusted_rows))[:, None]
+    probs = (1 - share) * matrix.probs + share * np.eye(matrix.num_labels)
+    return CorruptionMatrix(probs, matrix.label_names, matrix.trusted_rows)
+
+
+# ---------------------------------------------------------------------- memorized labels
+class Agreement(NamedTuple):
+    """
+    How many given labels a network predicts.
+
+    Attributes:
+        measured: Share of the untrusted labels that it predicts.
+        expected: Share that a perfect model would predict: that of correct labels.
+        rows: Number of untrusted labels.
+    """
+
+    measured: float
+    expected: float
+    rows: int
+
+    @property
+    def has_memorized(self) -> bool:
+        """Whether the network has learned more than half of the wrong labels."""
+        excess = self.measured - self.expected
+        return self.rows >= _FEWEST_UNTRUSTED and excess > 0.5 * (1.0 - self.expected)
+
+
+def agreement(
+    predicted: np.ndarray,
+    given: np.ndarray,
+    matrix: np.ndarray | None = None,
+    correct: np.ndarray | None = None,
+) -> Agreement:
+    """
+    Compare the predictions of a network for untrusted items with their given labels.
+
+    Args:
+        predicted, given (`np.ndarray` of shape `(n,)`): Classes.
+        matrix (`np.ndarray` of shape `(K, K)`, *optional*): The corruption matrix: the share of correct labels is the
+            mean of C[y, y] over the predicted classes y.
+        correct (`np.ndarray` of shape `(n,)`, *optional*): Probabilities that the given labels are correct, without
+            the network, in place of `matrix`.
+    """
+    if len(given) == 0:
+        return Agreement(0.0, 1.0, 0)
+    expected = np.diag(matrix)[predicted] if correct is None else correct
+    return Agreement(float((predicted == given).mean()), float(np.mean(expected)), len(given))
