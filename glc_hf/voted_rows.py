@@ -13,7 +13,8 @@ from datasets import Features
 from transformers.utils import logging
 
 from glc_hf.correction.sources import SourceModel, fit_sources
-from glc_hf.labels.columns import find_label_column
+from glc_hf.correction.sources.fitting import never_voted_on
+from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, NoLabelColumn, find_label_column
 from glc_hf.labels.reading import IGNORED_LABEL, Column, check_same_lengths, read_flags, read_soft_labels
 from glc_hf.labels.row_index import RowIndex
 from glc_hf.labels.storage import is_list_type, stored_column, with_columns
@@ -71,8 +72,8 @@ def label_by_votes(
 ) -> VotedRows:
     """
     Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. What each
-    source is worth is counted on the trusted rows; without any, it follows from the agreement of the sources. Soft
-    labels are one more source, which votes for the most probable class.
+    source is worth is counted on the trusted rows; without any, or if no source votes on them, it follows from the
+    agreement of the sources. Soft labels are one more source, which votes for the most probable class.
 
     Args:
         dataset (`datasets.Dataset`): The training set, or rows to audit.
@@ -119,6 +120,13 @@ def label_by_votes(
         judging = np.ones(len(dataset), dtype=bool)
         judging[held_out if held_out is not None else []] = False
         known = np.flatnonzero(trusted & counted & np.repeat(judging, lengths))
+        if not len(known):
+            logger.warning("No label is trusted: the sources are judged by their agreement.")
+        elif never_voted_on(votes, known):
+            logger.warning(
+                f"No source votes on any of the {len(known):,} trusted labels, so the sources are judged by their "
+                "agreement. The loss uses the trusted labels."
+            )
         model = fit_sources(votes, num_labels, known, values[known], seed=args.seed)
     voted = np.diff(votes.offsets) > 0
     given = np.flatnonzero(counted & ~trusted & voted)
@@ -214,16 +222,18 @@ def _most_probable(soft: np.ndarray) -> np.ndarray:
     return np.where(soft.any(axis=1), soft.argmax(axis=1), -1)
 
 
-def label_column_of(dataset: datasets.Dataset, args: Any) -> str:
-    """The column of the labels, which may be missing if no row is trusted."""
-    sources = {*(args.source_columns or ()), args.votes_column, args.soft_label_column}
-    rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])
-    if args.label_column is not None and args.label_column not in dataset.column_names:
+def label_column_of(dataset: Any, args: Any) -> str | None:
+    """The column of the labels, which may be missing if no row is trusted; that of the configuration without votes and
+    soft labels. A column of votes is no label column, whatever its name."""
+    votes = (*(args.source_columns or ()), args.votes_column)
+    sources = {*votes, args.soft_label_column} - {None}
+    if args.label_column is not None or not sources or not isinstance(dataset, datasets.Dataset):
         return args.label_column
+    rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])
     try:
-        return find_label_column(rest, args.label_column, args.trusted_column)
-    except ValueError:
-        return "labels"
+        return find_label_column(rest, None, args.trusted_column)
+    except NoLabelColumn:
+        return next(name for name in USUAL_LABEL_COLUMNS if name not in votes)
 
 
 def _with_labels(

@@ -13,28 +13,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import Dataset, DatasetDict, Features, load_dataset, load_from_disk
+from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 
 from glc_hf.cli.answer_file import (
     add_answers,
     check_task,
+    columns_of,
     columns_of_votes,
     number_of_soft_labels,
+    with_label_column,
     with_missing_votes,
 )
 from glc_hf.cli.digits import digits_dataset
 from glc_hf.cli.options import DEFAULT_TRUSTED_FRACTION
 from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part, trusted_rows
-from glc_hf.labels.columns import Columns, find_columns, is_list_feature
-from glc_hf.labels.encoding import check_words, encode_flags, encode_labels, has_labels, number_of_classes
+from glc_hf.labels.columns import Columns, has_labels, is_list_feature, number_of_classes
+from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags, read_integers
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.noise.corrupt import corrupt_labels
 from glc_hf.noise.families import WEAK, noise_families, noise_matrix
 from glc_hf.randomness import random_uint64
+from glc_hf.training.config import GLCConfig
 from glc_hf.trusted import mark_trusted, merge_trusted
+from glc_hf.voted_rows import has_votes
 
 
 if TYPE_CHECKING:
@@ -78,6 +82,9 @@ def load_rows(options: TrainOptions) -> Rows:
     if data.answers is not None:
         answers = choose_split(load_splits(data.answers, None, "--answers"), "train", "--answers")
         train = add_answers(train, answers, options)
+    gold = _trusted_dataset(options)
+    others = [split for name, split in splits.items() if name != data.train_split]
+    train = with_label_column(train, others if gold is None else [gold, *others], options, options.model.task)
     columns = columns_of(train.features, options, options.model.task)
     evaluation = _evaluation_split(splits, train, options, columns)
     _check_source_of_trust(train, options)
@@ -85,21 +92,21 @@ def load_rows(options: TrainOptions) -> Rows:
     parts = {"the training split": train}
     if evaluation is not None:
         parts["the evaluation split"] = evaluation.select_columns([*columns.inputs, columns.label])
-    if data.trusted_dataset is not None:
-        gold = load_splits(data.trusted_dataset, None, "--trusted-dataset")
-        name = data.train_split if data.train_split in gold else "train"
-        parts["the trusted dataset"] = choose_split(gold, name, "--trusted-dataset")
     sources = columns_of_votes(options.config)
     check_task(columns.task, options)
-    if "the trusted dataset" in parts:
-        parts["the trusted dataset"] = with_missing_votes(parts["the trusted dataset"], train, sources)
+    if gold is not None:
+        parts["the trusted dataset"] = with_missing_votes(gold, train, sources)
     needed = _needed_columns(parts, options, columns)
     for part, dataset in parts.items():
         check_words(dataset, columns.inputs[0], columns.label, part)
     # Rows with votes need no label of their own.
     unlabeled = ("the training split",) if sources else ()
-    parts, names = encode_labels(parts, columns.label, options.config.noisy_label_column, unlabeled=unlabeled)
-    num_labels = number_of_classes(list(parts.values()), columns.label, names)
+    second, soft = options.config.noisy_label_column, options.config.soft_label_column
+    votes = [name for name in sources if name != soft]
+    parts, names = encode_labels(parts, columns.label, second, unlabeled=unlabeled, votes=votes)
+    num_labels = 0
+    if soft is None or names is not None or has_labels(parts["the training split"], columns.label):
+        num_labels = number_of_classes(list(parts.values()), columns.label, names, votes)
     train, evaluation = parts["the training split"], parts.get("the evaluation split")
     num_labels = max(num_labels, number_of_soft_labels(train, options.config, names))
     rows = Rows(train, evaluation, columns, names, num_labels)
@@ -110,7 +117,7 @@ def load_rows(options: TrainOptions) -> Rows:
     rows.train = rows.train.select_columns([*needed, flag] if marked else needed)
     if evaluation is not None:
         rows.evaluation = _subset(evaluation, data.max_eval_samples, options.seed)
-    if data.trusted_dataset is not None:
+    if gold is not None:
         gold = parts["the trusted dataset"].select_columns(needed)
         if gold.features != rows.train.features:  # for example the string types of CSV and Parquet
             gold = gold.cast(rows.train.features)
@@ -124,17 +131,12 @@ def load_rows(options: TrainOptions) -> Rows:
     return rows
 
 
-def columns_of(features: Features, options: TrainOptions, task: str) -> Columns:
-    """Return the roles of the columns, those named by options first."""
-    data, config = options.data, options.config
-    inputs = {
-        "token": (data.tokens_column,),
-        "image": (data.image_column,),
-        "text": (data.text_column, data.text_pair_column),
-    }
-    sources = columns_of_votes(config)
-    rest = Features({name: feature for name, feature in features.items() if name not in sources})
-    return find_columns(rest, inputs, task, config.label_column, config.trusted_column)
+def _trusted_dataset(options: TrainOptions) -> Dataset | None:
+    if options.data.trusted_dataset is None:
+        return None
+    splits = load_splits(options.data.trusted_dataset, None, "--trusted-dataset")
+    name = options.data.train_split if options.data.train_split in splits else "train"
+    return choose_split(splits, name, "--trusted-dataset")
 
 
 def _evaluation_split(splits: DatasetDict, train: Dataset, options: TrainOptions, columns: Columns) -> Dataset | None:
@@ -171,7 +173,9 @@ def _check_source_of_trust(train: Dataset, options: TrainOptions) -> None:
             "that are noisy already does not correct them: name the correct ones with --trusted-column or "
             "--trusted-dataset."
         )
-    if not known and not noise.simulated and get_method(options.config.method).needs_trusted:
+    # The votes of several sources can do without trusted rows; a column that was named must exist.
+    optional = has_votes(options.config) and flag == GLCConfig.trusted_column
+    if not (known or optional or noise.simulated) and get_method(options.config.method).needs_trusted:
         raise ValueError(
             f"no row is known to be trusted: there is no column {flag!r} (columns: {', '.join(train.column_names)}). "
             "Name the correct labels in one of three ways: a column of flags (--trusted-column NAME), a second file "
@@ -207,8 +211,13 @@ def _hold_out(rows: Rows, options: TrainOptions, what: str) -> None:
             chosen = held_out_trusted_rows(train, share, seed=seed, **columns)
             options.config.trusted_eval_fraction = 0.0
     else:
-        total = len(train)
-        chosen = np.sort(_random_order(total, seed)[: int(_SHARE * total)])
+        labeled = np.arange(len(train))
+        if has_votes(options.config):  # labels that are not trusted are not used
+            what, labeled = "trusted rows", labeled[:0]
+        elif options.config.soft_label_column is not None:
+            what, labeled = "rows with a label", np.flatnonzero(read_integers(train, label).values >= 0)
+        total = len(labeled)
+        chosen = np.sort(labeled[_random_order(total, seed)[: int(_SHARE * total)]])
     if len(chosen) == 0:
         logger.warning(
             f"There is no evaluation split, and {total:,} {what} are too few to hold any out: no accuracy is reported."

@@ -36,9 +36,10 @@ def training_data(
     held_out: np.ndarray | None = None,
     votes: Votes | None = None,
     soft: np.ndarray | None = None,
+    label_column: str | None = None,
 ) -> TrainingData:
     """The rows of a `train_dataset`, checked. Rows in `held_out` are not used by any stage. `votes` are those on all
-    labels, and `soft` the soft labels of all rows."""
+    labels, and `soft` the soft labels of all rows. `label_column` is that of `args`, or the one that was found."""
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return StreamData(dataset, args, method)
     if isinstance(dataset, dict):
@@ -51,7 +52,7 @@ def training_data(
             "`datasets.Dataset` (or a `datasets.IterableDataset`). `Dataset.from_list(rows)` and "
             "`Dataset.from_generator(…)` create one."
         )
-    return MapData(dataset, args, num_labels, method, held_out, votes, soft)
+    return MapData(dataset, args, num_labels, method, held_out, votes, soft, label_column)
 
 
 class TrainingData:
@@ -115,12 +116,13 @@ class MapData(TrainingData):
         held_out: np.ndarray | None = None,
         votes: Votes | None = None,
         soft: np.ndarray | None = None,
+        label_column: str | None = None,
     ) -> None:
         self.args = args
         self.num_labels = num_labels
         self.rows = LabeledRows(
             dataset,
-            args.label_column,
+            label_column or args.label_column,
             args.trusted_column,
             num_labels,
             method.name,
