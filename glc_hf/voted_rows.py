@@ -56,12 +56,6 @@ def has_votes(args: Any) -> bool:
     return args.source_columns is not None or args.votes_column is not None
 
 
-def check_votes_dataset(dataset: Any) -> None:
-    """Raise for a dataset whose votes can't be counted before training."""
-    if not isinstance(dataset, datasets.Dataset):
-        raise TypeError(f"votes of several sources need a `datasets.Dataset`, not a {type(dataset).__name__}.")
-
-
 def label_by_votes(
     dataset: datasets.Dataset,
     args: Any,
@@ -69,6 +63,7 @@ def label_by_votes(
     label_names: list[str] | None,
     model: SourceModel | None = None,
     held_out: np.ndarray | None = None,
+    no_trusted: str = "No label is trusted: the sources are judged by their agreement.",
 ) -> VotedRows:
     """
     Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. What each
@@ -83,6 +78,7 @@ def label_by_votes(
         model ([`SourceModel`], *optional*): What the votes of each source say, if it is known from other rows. Its
             sources may be others than those of the dataset; only votes of sources in both are used.
         held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
+        no_trusted (`str`, *optional*): Warning if no label is trusted.
     """
     column = label_column_of(dataset, args)
     flags = _flags(dataset, args)
@@ -112,34 +108,49 @@ def label_by_votes(
         model, votes = _common_sources(model, votes)
     sources = args.source_columns or ()
     filled = fill_labels(dataset, votes, column, flags, num_labels, sources, args.trusted_column)
-    values, offsets = filled.labels.values.copy(), filled.labels.offsets
+    values, offsets = filled.labels
     lengths = np.diff(offsets) if offsets is not None else np.ones(len(dataset), dtype=np.int64)
     trusted = flags.values if flags.offsets is not None else np.repeat(flags.values, lengths)
-    counted = values != IGNORED_LABEL
     if model is None:
         judging = np.ones(len(dataset), dtype=bool)
         judging[held_out if held_out is not None else []] = False
-        known = np.flatnonzero(trusted & counted & np.repeat(judging, lengths))
+        # Without items that are not trained on, such as special tokens, which no source can vote on.
+        items = np.flatnonzero((values != IGNORED_LABEL) & (trusted | (np.diff(votes.offsets) > 0)))
+        known = np.flatnonzero((trusted & np.repeat(judging, lengths))[items])
+        judged = votes.select(items)
         if not len(known):
-            logger.warning("No label is trusted: the sources are judged by their agreement.")
-        elif never_voted_on(votes, known):
+            logger.warning(no_trusted)
+        elif never_voted_on(judged, known):
             logger.warning(
                 f"No source votes on any of the {len(known):,} trusted labels, so the sources are judged by their "
                 "agreement. The loss uses the trusted labels."
             )
-        model = fit_sources(votes, num_labels, known, values[known], seed=args.seed)
-    voted = np.diff(votes.offsets) > 0
-    given = np.flatnonzero(counted & ~trusted & voted)
-    values[given] = model.posterior(votes.select(given)).argmax(axis=1)
-    nothing = ~trusted & ~voted
-    unused = np.empty(0, dtype=np.int64)
-    if offsets is not None:
-        values[nothing] = IGNORED_LABEL
-    elif nothing.any():
-        unused = np.flatnonzero(nothing)
-        values[unused] = 0
+        model = fit_sources(judged, num_labels, known, values[items[known]], seed=args.seed)
+    values, unused = most_probable_labels(filled.labels, trusted, votes, model)
+    if len(unused):
         logger.warning(f"{len(unused):,} rows have no vote and are not trusted: they are not used.")
     return VotedRows(_with_labels(dataset, column, values, offsets), votes, unused, model)
+
+
+def most_probable_labels(
+    labels: Column, trusted: np.ndarray, votes: Votes, model: SourceModel
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    The labels, in which untrusted items with votes have the class that the votes make most probable, and the numbers
+    of the rows about whose label nothing is known. Their label is 0; that of such tokens is -100.
+
+    Args:
+        labels ([`Column`]): The label of each item.
+        trusted (`np.ndarray`): Whether each item is trusted.
+        votes ([`Votes`]): The votes on each item.
+        model ([`SourceModel`]): What they say.
+    """
+    values, voted = labels.values.copy(), np.diff(votes.offsets) > 0
+    given = np.flatnonzero((values != IGNORED_LABEL) & ~trusted & voted)
+    values[given] = model.posterior(votes.select(given)).argmax(axis=1)
+    nothing = np.flatnonzero(~trusted & ~voted)
+    values[nothing] = 0 if labels.offsets is None else IGNORED_LABEL
+    return values, nothing if labels.offsets is None else nothing[:0]
 
 
 def _common_sources(model: SourceModel, votes: Votes) -> tuple[SourceModel, Votes]:
@@ -227,7 +238,8 @@ def label_column_of(dataset: Any, args: Any) -> str | None:
     soft labels. A column of votes is no label column, whatever its name."""
     votes = (*(args.source_columns or ()), args.votes_column)
     sources = {*votes, args.soft_label_column} - {None}
-    if args.label_column is not None or not sources or not isinstance(dataset, datasets.Dataset):
+    known = isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)) and dataset.column_names is not None
+    if args.label_column is not None or not sources or not known:
         return args.label_column
     rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])
     try:

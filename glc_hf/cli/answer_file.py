@@ -10,6 +10,7 @@ import pyarrow as pa
 from datasets import Dataset, Features, List, Value
 
 from glc_hf.cli.options import ANSWER_COLUMNS
+from glc_hf.data.label_values import read_given_flags
 from glc_hf.labels.answers import VOTES_COLUMN, gather_votes
 from glc_hf.labels.columns import (
     USUAL_LABEL_COLUMNS,
@@ -19,7 +20,7 @@ from glc_hf.labels.columns import (
     find_label_column,
     is_list_feature,
 )
-from glc_hf.labels.reading import read_flags, read_soft_labels
+from glc_hf.labels.reading import read_soft_labels
 from glc_hf.labels.storage import column_in_order, flat_values
 
 
@@ -60,7 +61,7 @@ def with_label_column(dataset: Dataset, others: Sequence[Dataset], options: Trai
     config, names = options.config, dataset.column_names
     if not columns_of_votes(config) or _label_column(dataset, config) is not None:
         return dataset
-    if config.trusted_column in names and read_flags(dataset, config.trusted_column).values.any():
+    if config.trusted_column in names and len(read_given_flags(dataset, config.trusted_column).rows_with(1)):
         return dataset  # trusted rows need labels: `find_columns` says that there are none
     found = next(filter(None, (_label_column(other, config) for other in others)), None)
     if found is None and config.label_column is not None:

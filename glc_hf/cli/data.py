@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
-from datasets.exceptions import DatasetsError
+from datasets import Dataset, DatasetDict
 
 from glc_hf.cli.answer_file import (
     add_answers,
@@ -27,6 +24,9 @@ from glc_hf.cli.answer_file import (
 )
 from glc_hf.cli.digits import digits_dataset
 from glc_hf.cli.options import DEFAULT_TRUSTED_FRACTION
+from glc_hf.data.data_files import choose_split, load_splits
+from glc_hf.data.dataset_check import EVAL, GOLD, TRAIN, check_dataset, skip_missing
+from glc_hf.data.label_spelling import normalize_labels
 from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part, trusted_rows
 from glc_hf.labels.columns import Columns, has_labels, is_list_feature, number_of_classes
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
@@ -44,6 +44,7 @@ from glc_hf.voted_rows import has_votes
 if TYPE_CHECKING:
     from glc_hf.cli.options import NoiseArguments
     from glc_hf.cli.parsing import TrainOptions
+    from glc_hf.data.data_report import DataReport
 
 
 logger = logging.getLogger(__name__)
@@ -74,40 +75,98 @@ class Rows:
     true_matrix: CorruptionMatrix | None = None
 
 
+@dataclass
+class Parts:
+    """
+    The datasets of a run as they are in the files, and the roles of their columns.
+
+    Attributes:
+        datasets: The training split, and the evaluation split and the trusted dataset if there are any.
+        columns: Roles of the columns.
+        notes: What `--normalize-labels` did.
+    """
+
+    datasets: dict[str, Dataset]
+    columns: Columns
+    notes: list[str]
+
+
+def load_parts(options: TrainOptions) -> Parts:
+    """Load all datasets that the options name; with `--normalize-labels`, merge the spellings of their classes."""
+    data = options.data
+    splits = digits_dataset() if data.dataset is None else _load(data.dataset, options, config=data.dataset_config)
+    train = choose_split(splits, data.train_split, "--train-split")
+    if data.answers is not None:
+        train = add_answers(
+            train, choose_split(_load(data.answers, options, "--answers"), "train", "--answers"), options
+        )
+    gold, evaluation = _trusted_dataset(options), _evaluation_dataset(options)
+    others = [gold, evaluation, *(split for name, split in splits.items() if name != data.train_split)]
+    others = [other for other in others if other is not None]
+    train = with_label_column(train, others, options, options.model.task)
+    columns = columns_of(train.features, options, options.model.task)
+    if evaluation is not None:
+        _check_evaluation_columns(evaluation, options, columns)
+    else:
+        evaluation = _evaluation_split(splits, train, options, columns)
+    parts = {TRAIN: train}
+    if evaluation is not None:
+        parts[EVAL] = evaluation.select_columns([*columns.inputs, columns.label])
+    if gold is not None:
+        parts[GOLD] = with_missing_votes(gold, train, columns_of_votes(options.config))
+    notes = []
+    if data.normalize_labels:
+        names = [columns.label, options.config.noisy_label_column, *(options.config.source_columns or ())]
+        names += [options.config.votes_column]
+        parts, spellings, classes = normalize_labels(parts, [name for name in names if name is not None])
+        if classes < spellings:
+            notes.append(f"--normalize-labels: {spellings} spellings of labels are {classes} classes.")
+    return Parts(parts, columns, notes)
+
+
+def check_parts(parts: Parts, options: TrainOptions, quick: bool = False) -> DataReport:
+    """Look for problems in the datasets of a run."""
+    method = get_method(options.config.method)
+    report = check_dataset(
+        parts.datasets[TRAIN],
+        parts.datasets.get(EVAL),
+        parts.datasets.get(GOLD),
+        columns=parts.columns,
+        trusted_column=options.config.trusted_column,
+        vote_columns=columns_of_votes(options.config),
+        needs_trusted=method.needs_trusted and not options.noise.simulated,
+        needs_untrusted=method.needs_untrusted,
+        on_missing=options.data.on_missing,
+        quick=quick,
+    )
+    report.notes += parts.notes
+    return report
+
+
 def load_rows(options: TrainOptions) -> Rows:
     """Load, check and mark the rows. Raises for every mistake in them, before a model is loaded."""
     data, noise, flag = options.data, options.noise, options.config.trusted_column
-    splits = digits_dataset() if data.dataset is None else load_splits(data.dataset, data.dataset_config)
-    train = choose_split(splits, data.train_split, "--train-split")
-    if data.answers is not None:
-        answers = choose_split(load_splits(data.answers, None, "--answers"), "train", "--answers")
-        train = add_answers(train, answers, options)
-    gold = _trusted_dataset(options)
-    others = [split for name, split in splits.items() if name != data.train_split]
-    train = with_label_column(train, others if gold is None else [gold, *others], options, options.model.task)
-    columns = columns_of(train.features, options, options.model.task)
-    evaluation = _evaluation_split(splits, train, options, columns)
-    _check_source_of_trust(train, options)
-
-    parts = {"the training split": train}
-    if evaluation is not None:
-        parts["the evaluation split"] = evaluation.select_columns([*columns.inputs, columns.label])
+    loaded = load_parts(options)
+    parts, columns = loaded.datasets, loaded.columns
+    _check_source_of_trust(parts[TRAIN], options)
     sources = columns_of_votes(options.config)
     check_task(columns.task, options)
-    if gold is not None:
-        parts["the trusted dataset"] = with_missing_votes(gold, train, sources)
     needed = _needed_columns(parts, options, columns)
+    if data.dataset is not None:
+        _say_problems(loaded, options)
+    if data.on_missing == "skip":
+        parts = skip_missing(parts, columns.label, flag, votes=bool(sources))
     for part, dataset in parts.items():
         check_words(dataset, columns.inputs[0], columns.label, part)
     # Rows with votes need no label of their own.
-    unlabeled = ("the training split",) if sources else ()
+    unlabeled = (TRAIN,) if sources else ()
     second, soft = options.config.noisy_label_column, options.config.soft_label_column
     votes = [name for name in sources if name != soft]
     parts, names = encode_labels(parts, columns.label, second, unlabeled=unlabeled, votes=votes)
     num_labels = 0
-    if soft is None or names is not None or has_labels(parts["the training split"], columns.label):
+    if soft is None or names is not None or has_labels(parts[TRAIN], columns.label):
         num_labels = number_of_classes(list(parts.values()), columns.label, names, votes)
-    train, evaluation = parts["the training split"], parts.get("the evaluation split")
+    train, evaluation = parts[TRAIN], parts.get(EVAL)
     num_labels = max(num_labels, number_of_soft_labels(train, options.config, names))
     rows = Rows(train, evaluation, columns, names, num_labels)
     if noise.simulated and noise.noise != WEAK:
@@ -117,8 +176,8 @@ def load_rows(options: TrainOptions) -> Rows:
     rows.train = rows.train.select_columns([*needed, flag] if marked else needed)
     if evaluation is not None:
         rows.evaluation = _subset(evaluation, data.max_eval_samples, options.seed)
-    if gold is not None:
-        gold = parts["the trusted dataset"].select_columns(needed)
+    if GOLD in parts:
+        gold = parts[GOLD].select_columns(needed)
         if gold.features != rows.train.features:  # for example the string types of CSV and Parquet
             gold = gold.cast(rows.train.features)
         rows.train = merge_trusted(gold, rows.train, trusted_column=flag)
@@ -131,12 +190,42 @@ def load_rows(options: TrainOptions) -> Rows:
     return rows
 
 
+def _load(name: str, options: TrainOptions, option: str = "--dataset", config: str | None = None) -> DatasetDict:
+    return load_splits(name, config, option, options.data.delimiter, options.data.encoding)
+
+
 def _trusted_dataset(options: TrainOptions) -> Dataset | None:
     if options.data.trusted_dataset is None:
         return None
-    splits = load_splits(options.data.trusted_dataset, None, "--trusted-dataset")
+    splits = _load(options.data.trusted_dataset, options, "--trusted-dataset")
     name = options.data.train_split if options.data.train_split in splits else "train"
     return choose_split(splits, name, "--trusted-dataset")
+
+
+def _evaluation_dataset(options: TrainOptions) -> Dataset | None:
+    if options.data.eval_dataset is None:
+        return None
+    splits, name = _load(options.data.eval_dataset, options, "--eval-dataset"), options.data.eval_split
+    if name is None:
+        name = next((usual for usual in ("test", "validation") if usual in splits), "train")
+    return choose_split(splits, name, "--eval-dataset")
+
+
+def _say_problems(parts: Parts, options: TrainOptions) -> None:
+    """Print the problems of the data in a few lines. Raises for those that would stop the run later."""
+    report = check_parts(parts, options, quick=True)  # in every process: all of them must stop
+    report.raise_for_rows()
+    for line in [*parts.notes, *report.short_lines(f"glc-hf check {options.data.dataset}")]:
+        logger.warning(line)
+
+
+def _check_evaluation_columns(evaluation: Dataset, options: TrainOptions, columns: Columns) -> None:
+    for column in (*columns.inputs, columns.label):
+        if column not in evaluation.features:
+            raise ValueError(
+                f"--eval-dataset {options.data.eval_dataset} has no column {column!r}, which the training split has; "
+                f"its columns are {', '.join(evaluation.column_names)}. Use the same names in both."
+            )
 
 
 def _evaluation_split(splits: DatasetDict, train: Dataset, options: TrainOptions, columns: Columns) -> Dataset | None:
@@ -188,7 +277,7 @@ def _needed_columns(parts: dict[str, Dataset], options: TrainOptions, columns: C
     """Return the columns of training rows, except the flag, in the training split and in the trusted dataset."""
     needed = [*columns.inputs, columns.label, options.data.index_column, options.config.noisy_label_column]
     needed = [name for name in [*needed, *columns_of_votes(options.config)] if name is not None]
-    for part in ("the training split", "the trusted dataset"):
+    for part in (TRAIN, GOLD):
         for name in needed:
             if part in parts and name not in parts[part].column_names:
                 raise ValueError(
@@ -347,97 +436,3 @@ def count_labels(rows: Rows, flag: str) -> dict[str, int]:
     if is_list_feature(rows.train.features[rows.columns.label]):
         counts["train_labels"] = int((labels.values != IGNORED_LABEL).sum())
     return counts
-
-
-# ---------------------------------------------------------------------- loading
-# Only an empty field is missing: pandas would also read "None", "NA" and "null" as missing.
-_EMPTY_IS_MISSING = {"keep_default_na": False, "na_values": [""]}
-# Builder of `datasets` and its options, by file suffix.
-FILE_FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".csv": ("csv", _EMPTY_IS_MISSING),
-    ".tsv": ("csv", {"sep": "\t", **_EMPTY_IS_MISSING}),
-    ".json": ("json", {}),
-    ".jsonl": ("json", {}),
-    ".parquet": ("parquet", {}),
-}
-_SAVED_TO_DISK = ("dataset_dict.json", "state.json")
-
-
-def load_splits(name: str, config: str | None = None, option: str = "--dataset") -> DatasetDict:
-    """
-    Load all splits of a dataset.
-
-    Args:
-        name (`str`): A Hub id, a folder (laid out as on the Hub, or written by `save_to_disk`), or a file.
-        config (`str`, *optional*): The configuration, if the dataset has several.
-        option (`str`): Option that names the dataset, for messages.
-    """
-    path = Path(name).expanduser()
-    try:
-        if path.is_file():
-            loaded = _load_file(path, option)
-        elif path.is_dir():
-            saved = any((path / marker).exists() for marker in _SAVED_TO_DISK)
-            loaded = load_from_disk(str(path)) if saved else load_dataset(str(path), config)
-        elif _looks_like_a_path(name):
-            raise FileNotFoundError(f"{option}: there is no file or folder {name}.")
-        else:
-            loaded = _load_from_hub(name, config, option)
-    except DatasetsError as error:
-        cause = error.__cause__ or error
-        raise ValueError(f"{option} {name} can't be read: {type(cause).__name__}: {cause}") from error
-    return loaded if isinstance(loaded, dict) else DatasetDict({"train": loaded})
-
-
-def _load_file(path: Path, option: str) -> DatasetDict:
-    if path.suffix.lower() not in FILE_FORMATS:
-        raise ValueError(f"{option} {path}: files must end in {', '.join(FILE_FORMATS)}, not in {path.suffix!r}.")
-    builder, settings = FILE_FORMATS[path.suffix.lower()]
-    if path.suffix.lower() == ".tsv" and _quotes_are_text(path):
-        settings = {**settings, "quoting": csv.QUOTE_NONE}
-    return load_dataset(builder, data_files=str(path), **settings)
-
-
-def _quotes_are_text(path: Path) -> bool:
-    """Whether every line is a whole row and a line has a quote that it does not close: read as the start of a quoted
-    field, that quote would swallow all rows up to the next one."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        tabs = next(lines, "").count("\t")
-        odd = False
-        for line in lines:
-            if line.strip() and line.count("\t") != tabs:
-                return False
-            odd = odd or line.count('"') % 2 == 1
-    return odd
-
-
-def _load_from_hub(name: str, config: str | None, option: str) -> DatasetDict:
-    try:
-        return load_dataset(name, config)
-    except OSError as error:  # offline, no such repository, no access rights
-        raise OSError(
-            f"{option}: the dataset {name!r} can't be reached on the Hub ({type(error).__name__}), and there is no "
-            f"such file or folder. For local data give a path: {option} ./data.csv or {option} ./my-dataset."
-        ) from error
-    except ValueError as error:
-        if "onfig name" in str(error) or "BuilderConfig" in str(error):
-            raise ValueError(f"{error} Choose one with --dataset-config.") from error
-        raise
-
-
-def _looks_like_a_path(name: str) -> bool:
-    return (
-        name.startswith((".", "~", os.sep))
-        or name.count("/") > 1
-        or Path(name).suffix.lower() in FILE_FORMATS
-        or (os.sep != "/" and os.sep in name)
-    )
-
-
-def choose_split(splits: DatasetDict, name: str, option: str) -> Dataset:
-    """Return a split by its name; if there is only one split and the name is the default, that one."""
-    if name in splits:
-        return splits[name]
-    if len(splits) == 1 and name == "train":
-        return next(iter(splits.values()))
-    raise ValueError(f"{option}: there is no split {name!r}; the splits are {', '.join(map(str, splits))}.")

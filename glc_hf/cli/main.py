@@ -18,6 +18,7 @@ from glc_hf import __version__
 
 
 COMMANDS = {  # name: (module, help)
+    "check": ("glc_hf.cli.commands.check", "Look for problems in a dataset before training on it."),
     "train": ("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
     "audit": ("glc_hf.cli.commands.audit", "Find the labels of a dataset that look wrong; write a table and a page."),
     "card": ("glc_hf.cli.commands.card", "Write the model card of a trained folder again."),

@@ -22,6 +22,7 @@ CONFIG_DEFAULTS = {"output_dir": "glc-hf-output"}  # defaults that differ from t
 TASKS = ("auto", "text", "image", "token")
 DEFAULT_TRUSTED_FRACTION = 0.05
 ANSWER_COLUMNS = ("item", "worker", "answer")
+ON_MISSING = ("error", "skip")
 
 
 def _option(default: Any, text: str, **metadata: Any) -> Any:
@@ -46,6 +47,9 @@ class DataArguments:
         "Split to evaluate on. By default test, else validation, else rows held out of the training split: 10 percent "
         "of all rows if noise is simulated, 20 percent of the trusted rows otherwise.",
     )
+    eval_dataset: str | None = _option(
+        None, "Second dataset or file, to evaluate on. Of several splits, --eval-split, else test, else validation."
+    )
     trusted_dataset: str | None = _option(None, "Second dataset or file, whose labels are all trusted.")
     answers: str | None = _option(
         None,
@@ -62,6 +66,16 @@ class DataArguments:
     index_column: str | None = _option(
         None, "Column of row ids (integers) for simulated noise. By default the position."
     )
+    normalize_labels: bool = _option(
+        False, "Merge class names that differ only in case or blanks. The most frequent spelling is kept."
+    )
+    on_missing: str = _option(
+        "error", "What to do with rows without a label or a flag: stop, or leave them out.", choices=list(ON_MISSING)
+    )
+    delimiter: str | None = _option(
+        None, "Delimiter of CSV files: a character, or comma, semicolon, tab, pipe. By default found from a sample."
+    )
+    encoding: str | None = _option(None, "Encoding of CSV files, such as cp1252. By default found from a sample.")
     max_train_samples: int | None = _option(None, "Maximum number of training rows, drawn at random.")
     max_eval_samples: int | None = _option(None, "Maximum number of evaluation rows, drawn at random.")
     max_length: int | None = _option(None, "Truncate texts to this many tokens. By default the limit of the model.")
@@ -69,6 +83,14 @@ class DataArguments:
     def __post_init__(self) -> None:
         for name in ("max_train_samples", "max_eval_samples", "max_length"):
             _check_at_least_one(name, getattr(self, name))
+        _check_choice("on_missing", self.on_missing, ON_MISSING)
+        if self.delimiter is not None or self.encoding is not None:
+            from glc_hf.data.csv_format import check_encoding, parse_delimiter
+
+            if self.delimiter is not None:
+                self.delimiter = parse_delimiter(self.delimiter)
+            if self.encoding is not None:
+                check_encoding(self.encoding)
         if self.text_pair_column is not None and self.text_column is None:
             raise ValueError("--text-pair-column needs --text-column, the first text of the pair.")
         if self.answer_columns is not None and self.answers is None:

@@ -148,7 +148,7 @@ def _check(options: TrainOptions) -> None:
             f"--answers and --{given[0].replace('_', '-')} both define the votes and their sources: use one of them."
         )
     output = Path(config.output_dir).resolve()
-    for name in (data.dataset, data.trusted_dataset):
+    for name in (data.dataset, data.trusted_dataset, data.eval_dataset):
         path = Path(name or "").expanduser().resolve()
         if name is None or not path.exists():
             continue

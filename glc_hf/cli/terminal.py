@@ -179,6 +179,17 @@ def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]
             print(f"{name}: {value}")
 
 
+def print_styled(start: str, style: str, rest: str) -> None:
+    """Print a line whose start has a style of rich, if it is printed on a terminal."""
+    if not sys.stdout.isatty():
+        print(f"{start} {rest}")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console().print(Text(start, style=style), Text(rest))
+
+
 class SaveOnInterrupt(TrainerCallback):
     """
     The first Ctrl-C saves a checkpoint after the current step and stops the run; a second one stops it at once.

@@ -112,38 +112,45 @@ def calibrated(table: FeatureTable, head: LinearHead, rows: Tensor, labels: Tens
 
 def fit_with_votes(
     data: PoolData, trusted: Tensor, penalty: float, left_out: np.ndarray | None = None, rounds: int = 2
-) -> tuple[LinearHead, SourceModel]:
+) -> tuple[LinearHead, LinearHead, SourceModel]:
     """
-    Fit a linear model of the true labels with the likelihood of the votes of several sources, and what these votes say
+    Fit linear models of the true labels with the likelihood of the votes of several sources, and what these votes say
     with it. With people as sources, each round estimates them again with the predictions of the model; see
     [`~correction.sources.fit_sources`].
 
     Args:
         data ([`PoolData`]): The items.
         trusted (`Tensor`): Table rows of the trusted items to fit on.
-        penalty (`float`): Weight decay of the model.
+        penalty (`float`): Weight decay of the models.
         left_out (`np.ndarray`, *optional*): Numbers of the trusted items that must not be used.
         rounds (`int`, *optional*, defaults to 2): How often. Without trusted items, more rounds help.
+
+    Returns:
+        The model with all items weighted equally, the one in which trusted items have 30 % of the weight, and the
+        sources.
     """
     table, voted = data.table, data.voted
     rows = torch.cat([trusted, data.untrusted])
     number = data.num_trusted - (0 if left_out is None else len(left_out))
-    sources, head = voted.fit(left_out), None
-    for remaining in reversed(range(rounds)):
-        head = table.fit(
+
+    def fit(sources: SourceModel, weight: float, start: LinearHead | None) -> LinearHead:
+        return table.fit(
             rows,
             data.labels[rows],
             data.num_labels,
             penalty=penalty,
             log_likelihood=voted.log_likelihood(sources, table.numbers[rows]),
             trusted=torch.arange(len(rows)) < len(trusted),
-            trusted_weight=data.weight_for(_VOTES_SHARE, number),
-            start=head,
+            trusted_weight=weight,
+            start=start,
         )
-        if not voted.uses_predictions or not remaining:
-            break
+
+    sources = voted.fit(left_out)
+    head = fit(sources, 1.0, None)
+    for _ in range(rounds - 1 if voted.uses_predictions else 0):
         sources = voted.refit(table, head, data.numbers, left_out)
-    return head, sources
+        head = fit(sources, 1.0, head)
+    return head, fit(sources, data.weight_for(_VOTES_SHARE, number), head), sources
 
 
 # ---------------------------------------------------------------------- the members
@@ -158,8 +165,9 @@ class Members:
     - `stack`: trusted items only, on the features and the log-probabilities of the model of the noisy labels. It
       learns errors of the noisy labels that depend on the example.
 
-    With the votes of several sources, `glc` is fitted with the likelihood of the votes, and two more members are:
+    With the votes of several sources, `glc` is fitted with the likelihood of the votes, and three more members are:
 
+    - `votes`: as `glc`, with all items weighted equally.
     - `majority`, `majority_tuned`: as `plain` and `tuned`, with the majority vote as label.
 
     Args:
@@ -194,8 +202,8 @@ class Members:
         self.heads = {
             "plain": plain,
             "trusted": table.fit(mine, labels[mine], classes, penalty=trusted_penalty),
-            "glc": self._fit_corrected(mine, rows, held_out),
         }
+        self.heads["glc"] = self._fit_corrected(mine, rows, held_out)
         if data.voted is not None:
             most_votes = data.voted.majority(table.numbers)
             most_votes[mine] = labels[mine]
@@ -215,7 +223,7 @@ class Members:
         data, table, labels = self.data, self.data.table, self.data.labels
         if data.voted is not None:
             left_out = None if held_out is None else data.numbers_of_fold(held_out)
-            head, self.sources = fit_with_votes(data, mine, self.penalty, left_out)
+            self.heads["votes"], head, self.sources = fit_with_votes(data, mine, self.penalty, left_out)
             return head
         sums = torch.zeros(data.num_labels, data.num_labels + 1, dtype=torch.float64)
         probs = F.pad(table.logits(self.noisy, mine).double().softmax(dim=-1), (0, 1), value=1.0)

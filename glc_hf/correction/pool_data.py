@@ -19,12 +19,13 @@ from glc_hf.randomness import random_uint64
 MEMBERS = {"plain": 0.1, "trusted": 0.05, "glc": 0.35, "tuned": 0.2, "glc_tuned": 0.25, "stack": 0.05}
 # With the votes of several sources.
 _VOTES_MEMBERS = {
-    "plain": 0.05,
-    "trusted": 0.05,
-    "glc": 0.4,
+    "plain": 0.1,
+    "trusted": 0.0,
+    "votes": 0.5,
+    "glc": 0.1,
     "tuned": 0.1,
-    "glc_tuned": 0.25,
-    "stack": 0.05,
+    "glc_tuned": 0.1,
+    "stack": 0.0,
     "majority": 0.05,
     "majority_tuned": 0.05,
 }

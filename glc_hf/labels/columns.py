@@ -30,7 +30,7 @@ _TEXT_PAIRS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question
 _IMAGES = ("image", "img")
 _TOKENS = ("tokens", "words")
 # What spreadsheets and programs write for a missing value.
-_MISSING_NAMES = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
+MISSING_NAMES = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
 
 
 class NoLabelColumn(ValueError):
@@ -261,7 +261,7 @@ def names_in_files(parts: dict[str, Dataset], column: str, votes: Sequence[str])
     names = set().union(*names_of.values())
     _check_same_names(names_of)
     _check_same_names({f"column {column!r}": names, "a source of votes": voted})
-    missing = {name for name in names if name.strip().lower() in _MISSING_NAMES}
+    missing = {name for name in names if name.strip().lower() in MISSING_NAMES}
     if missing and _are_numbers(names - missing):
         raise ValueError(
             f"column {column!r} holds labels {_some(missing)} among numbers: leave rows without a label out, or write "
@@ -291,7 +291,7 @@ def _names_in_votes(parts: dict[str, Dataset], columns: Sequence[str]) -> tuple[
                 names.update(classes)
             elif _is_name(values.type):
                 names.update(str(value) for value in values.unique().to_pylist() if value is not None and value != "")
-    return {name for name in names if name.strip().lower() not in _MISSING_NAMES}, own
+    return {name for name in names if name.strip().lower() not in MISSING_NAMES}, own
 
 
 def _in_order(names: set[str]) -> list[str]:

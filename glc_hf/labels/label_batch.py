@@ -15,6 +15,10 @@ import torch.nn.functional as F
 from glc_hf.labels.reading import IGNORED_LABEL
 
 
+# The column of a stream, and the key in its batches, of the log-likelihood of the votes on each item: K numbers.
+VOTES_KEY = "__votes__"
+
+
 @dataclass
 class LabelBatch:
     """
@@ -28,11 +32,14 @@ class LabelBatch:
         trusted (`torch.Tensor`, *optional*): Whether each item is trusted, in the shape of the items.
         items (`torch.Tensor`, *optional*):
             The number of each item among all counted items of the training set, for methods that need it.
+        log_likelihood (`torch.Tensor` of shape `(..., K)`, *optional*):
+            Of the votes of several sources on each item, given each class. In streams, whose items have no numbers.
     """
 
     labels: torch.Tensor
     trusted: torch.Tensor | None = None
     items: torch.Tensor | None = None
+    log_likelihood: torch.Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -75,11 +82,14 @@ class SoftLabelBatch(LabelBatch):
 
 
 def label_batch(
-    labels: torch.Tensor, trusted: torch.Tensor | None = None, items: torch.Tensor | None = None
+    labels: torch.Tensor,
+    trusted: torch.Tensor | None = None,
+    items: torch.Tensor | None = None,
+    log_likelihood: torch.Tensor | None = None,
 ) -> LabelBatch:
     """The labels of a batch as an object: floats of shape `(..., K)` are probabilities, integers are classes."""
     kind = SoftLabelBatch if labels.is_floating_point() and labels.dim() > 1 else LabelBatch
-    return kind(labels, trusted, items)
+    return kind(labels, trusted, items, log_likelihood)
 
 
 @dataclass(frozen=True, eq=False)

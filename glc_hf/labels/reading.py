@@ -114,7 +114,7 @@ def _first_value(column: pa.ChunkedArray, index: RowIndex) -> str:
     return f", first {index.name(0)}: {value if len(value) <= 60 else value[:57] + '…'}"
 
 
-def _flag(value: Any) -> bool | None:
+def parse_flag(value: Any) -> bool | None:
     """Return the flag that a Python value stands for; `None` if it is not a flag."""
     if isinstance(value, str):
         return _FLAG_WORDS.get(value.strip().lower())
@@ -223,7 +223,7 @@ def parse_flags(column: pa.ChunkedArray, name: str, index: RowIndex | None = Non
     flags = given
     if not types.is_boolean(kind):
         distinct = given.unique()
-        meanings = pa.array([_flag(value) for value in distinct.to_pylist()], type=pa.bool_())
+        meanings = pa.array([parse_flag(value) for value in distinct.to_pylist()], type=pa.bool_())
         flags = meanings.take(pc.index_in(given, value_set=distinct))
     if offsets is not None and column.null_count:
         raise _not_a_flag(name, None, index.name(pc.index(column.is_null(), True).as_py()))
@@ -244,7 +244,7 @@ def flags_of_row(flag: Any, column: str) -> np.ndarray:
     given = np.asarray(flag)
     if given.dtype == bool or not given.size:
         return given.astype(bool, copy=False)
-    flags = [_flag(value) for value in given.ravel().tolist()]
+    flags = [parse_flag(value) for value in given.ravel().tolist()]
     if None in flags:
         raise ValueError(f"a row has {flag!r} in {column!r}: {_FLAG_RULE}. {_FLAG_FIX}")
     return np.array(flags).reshape(given.shape)

@@ -33,6 +33,8 @@ from glc_hf.labels.row_index import RowIndex
 from glc_hf.labels.storage import with_columns, with_distinct_rows
 
 
+# Rows read at once if a stream gives Python objects, so that more than one row is computed at a time.
+READ_AHEAD = 32
 _WHY_IN_ORDER = (
     "without index_column= a row's noise depends on its position, which only a reader in order can count. Give a "
     "column of unique integers as index_column= to read the stream in any order."
@@ -58,6 +60,19 @@ def add_to_stream(
     in_order = needs_index and index_column is None
     source = StreamRows(stream_source(dataset), function, dataset.features, index_column, in_order, read_ahead)
     return with_stream_source(dataset, source, info)
+
+
+def batches_of_stream(dataset: IterableDataset) -> Iterator[RowBatch]:
+    """The rows of a stream from its beginning, a part at a time. A stream that is split among processes is read as a
+    whole."""
+    source = stream_source(dataset)
+    features = None if source.is_typed else dataset.features
+    if source.iter_arrow:
+        yield from (TableBatch(table, features) for _, table in source.iter_arrow() if len(table))
+        return
+    rows = (row for _, row in source)
+    while read := list(islice(rows, READ_AHEAD)):
+        yield ExamplesBatch(read, features)
 
 
 def _refuse_shuffled(source: Any) -> None:
@@ -209,10 +224,6 @@ class StreamRows(examples_iterable()):
 
     def reshard_data_sources(self) -> StreamRows:
         return self if self.in_order else self._over(self.ex_iterable.reshard_data_sources())
-
-
-# Rows read at once if a stream gives Python objects, so that more than one row is computed at a time.
-READ_AHEAD = 32
 
 
 def add_columns(

@@ -45,6 +45,8 @@ def read_votes(
     trusted_column: str | None = None,
     clean_column: str | None = "clean_label",
     require_votes: bool = True,
+    by_name: bool | None = None,
+    index: RowIndex | None = None,
 ) -> Votes:
     """
     Read the votes of several sources and check that each is a class. Give either `source_columns` or `votes_column`.
@@ -69,6 +71,9 @@ def read_votes(
             Columns that are no source. The items of the votes are those of `label_column`, if it exists.
         require_votes (`bool`, *optional*, defaults to `True`):
             Whether a source without any vote is an error. Part of a dataset may lack the votes of some sources.
+        by_name (`bool`, *optional*):
+            Whether integers are names of classes; by default as [`integers_are_names`] finds for this dataset.
+        index ([`~glc_hf.labels.row_index.RowIndex`], *optional*): Names the rows in errors.
 
     Returns:
         [`~glc_hf.labels.votes.Votes`] with one item per row, or per token (those with the label -100 included).
@@ -83,13 +88,15 @@ def read_votes(
         num_labels = len(label_names)
     others = {"label_column": label_column, "trusted_column": trusted_column, "clean_column": clean_column}
     columns = check_source_columns(dataset.column_names, source_columns, votes_column, others)
+    by_name = integers_are_names(dataset, columns, label_names) if by_name is None else by_name
+    index = index or RowIndex()
     if source_columns is not None:
         names = _source_names(source_names, columns, f"there are {len(columns)} source_columns")
-        offsets = item_offsets(dataset, columns, label_column)
-        votes = _read_columns(dataset, columns, names, label_names, num_labels, offsets)
+        offsets = item_offsets(dataset, columns, label_column, index)
+        votes = _read_columns(dataset, columns, names, label_names, num_labels, offsets, by_name, index)
     else:
         _check_labels_per_row(dataset, votes_column, label_column)
-        votes = _read_lists(dataset, votes_column, source_names, label_names, num_labels)
+        votes = _read_lists(dataset, votes_column, source_names, label_names, num_labels, by_name, index)
     if require_votes:
         _check_every_source_votes(votes, source_columns is not None)
     return votes
@@ -128,12 +135,15 @@ def check_source_columns(
     return columns
 
 
-def item_offsets(dataset: Dataset, source_columns: Sequence[str], label_column: str | None) -> np.ndarray | None:
+def item_offsets(
+    dataset: Dataset, source_columns: Sequence[str], label_column: str | None, index: RowIndex
+) -> np.ndarray | None:
     """
     Return the offsets of the items of each row (as in [`~glc_hf.labels.reading.Column`]) if votes and labels are lists
     with one place per token; `None` if each row is one item.
 
-    A row without a list of labels has as many items as a source has votes on it. Raises if columns disagree.
+    A row without a list of labels has as many items as a source has votes on it. Raises if columns disagree; `index`
+    names the row.
     """
     columns = list(source_columns)
     if label_column is not None and label_column in dataset.column_names:
@@ -156,7 +166,7 @@ def item_offsets(dataset: Dataset, source_columns: Sequence[str], label_column: 
         if different.any():
             row = int(np.argmax(different))
             raise ValueError(
-                f"{RowIndex().name(row)} has {own[row]} values in column {name!r} and {lengths[row]} in "
+                f"{index.name(row)} has {own[row]} values in column {name!r} and {lengths[row]} in "
                 f"{lists[first_of[row]]!r}; lists have one place per token. Write None where a source has no vote."
             )
         first_of[(lengths < 0) & (own >= 0)] = number
@@ -172,9 +182,10 @@ def _read_columns(
     label_names: Sequence[str] | None,
     num_labels: int | None,
     offsets: np.ndarray | None,
+    by_name: bool,
+    index: RowIndex,
 ) -> Votes:
     features, data = dataset.features, {name: column_in_order(dataset, name) for name in columns}
-    by_name = _integers_are_names([data[name] for name in columns if class_names(features[name]) is None], label_names)
     num_items = len(dataset) if offsets is None else int(offsets[-1])
     found: list[tuple[np.ndarray, np.ndarray]] = []
     own_names: list[str] | None = None
@@ -188,7 +199,7 @@ def _read_columns(
         bad = np.flatnonzero(codes == NO_CLASS)[:1]
         if len(bad):
             item = int(bad[0] if places is None else places[bad[0]])
-            raise encode.error(values[int(bad[0])].as_py(), source, RowIndex().name_value(item, offsets))
+            raise encode.error(values[int(bad[0])].as_py(), source, index.name_value(item, offsets))
         given = np.flatnonzero(codes >= 0)
         found.append((given if places is None else places[given], codes[given]))
         del data[column]
@@ -225,6 +236,8 @@ def _read_lists(
     source_names: Sequence[str] | None,
     label_names: Sequence[str] | None,
     num_labels: int | None,
+    by_name: bool,
+    index: RowIndex,
 ) -> Votes:
     lists = column_in_order(dataset, column)
     if not is_list_type(lists.type):
@@ -232,10 +245,9 @@ def _read_lists(
             f"votes_column {column!r} holds {lists.type}; it must hold lists with one place per source. Columns with "
             "one vote per row are source_columns."
         )
-    num_sources = _check_lengths(lists, column)
+    num_sources = _check_lengths(lists, column, index)
     names = _source_names(source_names, num_sources, f"the lists in column {column!r} have {num_sources} places")
     own = class_names(dataset.features[column])
-    by_name = own is None and _integers_are_names([lists], label_names)
     encode = VoteEncoder(lists, column, own, label_names, num_labels, by_name)
     counts, parts = [np.zeros(1, dtype=np.int64)], [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
     step = max(1, _PLACES // max(1, num_sources))
@@ -248,7 +260,7 @@ def _read_lists(
         bad = np.flatnonzero(codes == NO_CLASS)[:1]
         if len(bad):
             row, source = divmod(int(bad[0]), num_sources)
-            name = RowIndex().name(start + int(row_of_list[row]))
+            name = index.name(start + int(row_of_list[row]))
             raise encode.error(values[int(bad[0])].as_py(), names[source], name)
         counts.append(np.bincount(row_of_list[given // max(1, num_sources)], minlength=len(rows)))
         parts.append((given % max(1, num_sources), codes[given]))
@@ -256,7 +268,7 @@ def _read_lists(
     return Votes(names, np.cumsum(np.concatenate(counts)), sources, labels)
 
 
-def _check_lengths(lists: pa.ChunkedArray, column: str) -> int:
+def _check_lengths(lists: pa.ChunkedArray, column: str, index: RowIndex) -> int:
     """Return the length of all lists."""
     lengths = pc.fill_null(pc.list_value_length(lists), -1).to_numpy()
     rows = np.flatnonzero(lengths >= 0)
@@ -265,8 +277,8 @@ def _check_lengths(lists: pa.ChunkedArray, column: str) -> int:
     different = rows[lengths[rows] != lengths[rows[0]]]
     if len(different):
         raise ValueError(
-            f"{RowIndex().name(int(different[0]))} has {lengths[different[0]]} votes in column {column!r} and "
-            f"{RowIndex().name(int(rows[0]))} has {lengths[rows[0]]}; lists have one place per source in every row. "
+            f"{index.name(int(different[0]))} has {lengths[different[0]]} votes in column {column!r} and "
+            f"{index.name(int(rows[0]))} has {lengths[rows[0]]}; lists have one place per source in every row. "
             "Write None where a source has no vote, or make the lists with `gather_votes`."
         )
     if lengths[rows[0]] == 0:
@@ -305,17 +317,20 @@ def _check_every_source_votes(votes: Votes, in_columns: bool) -> None:
     raise ValueError(f"{who} ({MISSING_RULE}). Nothing can be learned about {it}: remove {where}.")
 
 
-def _integers_are_names(columns: list[pa.ChunkedArray], label_names: Sequence[str] | None) -> bool:
+def integers_are_names(dataset: Dataset, columns: Sequence[str], label_names: Sequence[str] | None) -> bool:
     """Whether the integers in these columns are names of classes, such as 1 to 5 stars, and not class numbers."""
-    types = pa.types
-    numbers = [
-        column for column in columns if types.is_integer(value_type(column)) or types.is_floating(value_type(column))
-    ]
-    if not numbers or label_names is None or not any(str(name).isdigit() for name in label_names):
+    if label_names is None or not any(str(name).isdigit() for name in label_names):
         return False
-    known = set(map(str, label_names))
-    distinct = (whole_numbers(pa.chunked_array([flat_values(column)[0].unique()])) for column in numbers)
-    return all(str(number) in known for number in np.unique(np.concatenate([*distinct])).tolist() if number >= 0)
+    known, types = set(map(str, label_names)), pa.types
+    votes = [column_in_order(dataset, name) for name in columns if class_names(dataset.features[name]) is None]
+    distinct = [
+        whole_numbers(pa.chunked_array([flat_values(column)[0].unique()]))
+        for column in votes
+        if types.is_integer(value_type(column)) or types.is_floating(value_type(column))
+    ]
+    return bool(distinct) and all(
+        str(number) in known for number in np.unique(np.concatenate(distinct)).tolist() if number >= 0
+    )
 
 
 # ---------------------------------------------------------------------- labels of items with votes
@@ -342,6 +357,7 @@ def fill_labels(
     num_labels: int | None = None,
     source_columns: Sequence[str] = (),
     trusted_column: str = "trusted",
+    index: RowIndex | None = None,
 ) -> FilledLabels:
     """
     Return a label for every item: where an untrusted item has none (`None` or -1), the majority of its votes.
@@ -354,9 +370,11 @@ def fill_labels(
         num_labels (`int`, *optional*): K.
         source_columns (`Sequence[str]`, *optional*): Columns of the votes, if they have one per source.
         trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags, for messages.
+        index ([`~glc_hf.labels.row_index.RowIndex`], *optional*): Names the rows in errors.
     """
+    index = index or RowIndex()
     exists = label_column is not None and label_column in dataset.column_names
-    offsets = item_offsets(dataset, source_columns, label_column)
+    offsets = item_offsets(dataset, source_columns, label_column, index)
     numbers = np.full(len(votes), NO_VOTE, dtype=np.int64)
     if exists:
         values, items = _values_of_items(column_in_order(dataset, label_column), offsets)
@@ -365,22 +383,22 @@ def fill_labels(
         numbers[slice(None) if items is None else items] = whole_numbers(values)
         fractions = np.flatnonzero(numbers == NO_CLASS)[:1] if pa.types.is_floating(values.type) else ()
         if len(fractions):
-            row = RowIndex().name_value(int(fractions[0]), offsets)
+            row = index.name_value(int(fractions[0]), offsets)
             raise ValueError(f"a label in column {label_column!r}, {row}, is not a class: classes are whole numbers.")
     trusted = flags.values
     if offsets is not None:
-        check_same_lengths(Column(numbers, offsets), flags)
+        check_same_lengths(Column(numbers, offsets), flags, index)
         trusted = np.repeat(trusted, np.diff(offsets)) if flags.offsets is None else trusted
     missing = numbers == NO_VOTE
     if (missing & trusted).any():
-        row = RowIndex().name_value(int(np.argmax(missing & trusted)), offsets)
+        row = index.name_value(int(np.argmax(missing & trusted)), offsets)
         where = f"has no label in column {label_column!r}" if exists else "there is no column of labels"
         raise ValueError(
             f"{row} is trusted, but {where}. Trusted rows need the correct label: write it, or set "
             f"{trusted_column!r} to false in this row. Only untrusted rows can have votes without a label."
         )
     # A missing label is no error here, so it is checked as a class that exists.
-    check_labels(Column(np.where(missing, 0, numbers), offsets), num_labels, label_column or "label")
+    check_labels(Column(np.where(missing, 0, numbers), offsets), num_labels, label_column or "label", index)
     majority = majority_vote(votes, num_labels)
     filled = np.where(missing, np.where(majority < 0, IGNORED_LABEL, majority), numbers)
     return FilledLabels(Column(filled, offsets), numbers >= 0, np.flatnonzero(missing & (majority < 0)))

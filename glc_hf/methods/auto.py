@@ -49,8 +49,9 @@ _MAX_CLASSES = 1000
 # Options of `glc` that the stages with a pretrained network don't have, and options of its estimate.
 _STAGE_OPTIONS = ("stage1", "stage1_fraction", "trusted_share", "calibrate")
 _ESTIMATE_OPTIONS = ("match_base_rates", "base_rate_weight", "missing_classes")
-# Levels of the intervals that decide for the corrected loss, and for trusted rows.
-_CORRECTED_LEVEL, _TRUSTED_LEVEL = 0.9, 0.7
+# Levels of the intervals that decide for the corrected loss, and for trusted rows. The likelihood of many votes does
+# less harm than one noisy label.
+_CORRECTED_LEVEL, _TRUSTED_LEVEL, _VOTES_TRUSTED_LEVEL = 0.9, 0.7, 0.95
 # Parts of the last stage with the corrected loss: all of it, none, and where neither is clearly better.
 _CORRECTED, _TRUSTED, _BOTH = 1.0, 0.0, 0.5
 FINAL, PLAIN = "auto", "no_correction"
@@ -245,7 +246,8 @@ class Auto(GoldLossCorrection):
         network = correct_predictions(run, 0, self.numbers)
         correct = pool.held_out_correct
         models = {**_NOISY_MODELS, "glc": _VOTES_MODEL} if self.counts_votes else _NOISY_MODELS
-        self.corrected_part, reason = _decide({**correct, PLAIN: network}, models)
+        level = _VOTES_TRUSTED_LEVEL if self.counts_votes else _TRUSTED_LEVEL
+        self.corrected_part, reason = _decide({**correct, PLAIN: network}, models, level)
         logger.info(reason)
         self.control = max(correct[POOL], network, key=_mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.
@@ -309,7 +311,11 @@ class Auto(GoldLossCorrection):
 
 
 # ---------------------------------------------------------------------- the decision
-def _decide(correct: dict[str, torch.Tensor], noisy_models: dict[str, str] = _NOISY_MODELS) -> tuple[float, str]:
+def _decide(
+    correct: dict[str, torch.Tensor],
+    noisy_models: dict[str, str] = _NOISY_MODELS,
+    trusted_level: float = _TRUSTED_LEVEL,
+) -> tuple[float, str]:
     """
     The part of the last stage that uses the noisy labels, and why.
 
@@ -321,6 +327,7 @@ def _decide(correct: dict[str, torch.Tensor], noisy_models: dict[str, str] = _NO
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
         noisy_models (`dict`, *optional*): The models that believe the noisy labels, and what to call them.
+        trusted_level (`float`, *optional*): Level of the interval that decides for trusted rows.
     """
 
     def accuracy(name: str) -> float:
@@ -328,7 +335,7 @@ def _decide(correct: dict[str, torch.Tensor], noisy_models: dict[str, str] = _NO
 
     noisy, trusted = (max(names, key=accuracy) for names in (noisy_models, _TRUSTED_MODELS))
     low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _CORRECTED_LEVEL)
-    _, high = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _TRUSTED_LEVEL)
+    _, high = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), trusted_level)
     found = (
         f"{noisy_models[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
         f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"

@@ -28,8 +28,7 @@ from glc_hf.registry import Registry
 
 # Which rows of a stage: all rows of the dataset, those the stage was trained on, or those it held out.
 Part = Literal["all", "trained", "held_out"]
-# The name of the matrix of a method with a single source of labels.
-ONE_SOURCE = "label"
+ONE_SOURCE = "label"  # the name of the matrix of a method with a single source of labels
 
 _METHODS: Registry[Method] = Registry("method", "glc_hf.methods")
 register = _METHODS.register
@@ -276,6 +275,7 @@ class Method:
         # Votes and soft labels of the items, and whether any is trusted; also set by the trainer.
         self.votes: Votes | None = None
         self.sources: SourceModel | None = None
+        self.stream_sources: SourceModel | None = None  # of a stream, whose items carry the likelihood of their votes
         self.soft_labels: SoftLabels | None = None
         self.has_trusted = True
         # Why no linear model can be fitted on features of the network; `None` if one can. Set by the trainer.
@@ -389,8 +389,7 @@ class MatrixMethod(Method):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # What the loss uses of `sources`.
-        self._table: VoteTable | None = None
+        self._table: VoteTable | None = None  # what the loss uses of `sources`
 
     def first_stage(self) -> Stage | None:
         """The stage whose model the matrix is estimated from, if there is one."""
@@ -411,9 +410,11 @@ class MatrixMethod(Method):
 
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
         if self.sources is not None:
-            if self._table is None or self._table.rows.device != logits.device:
-                self._table = self.sources.vote_table(logits.device)
-            likelihood = self._table.of_votes(self.votes.select(batch.items.reshape(-1).cpu().numpy()))
+            likelihood = batch.log_likelihood
+            if likelihood is None:
+                if self._table is None or self._table.rows.device != logits.device:
+                    self._table = self.sources.vote_table(logits.device)
+                likelihood = self._table.of_votes(self.votes.select(batch.items.reshape(-1).cpu().numpy()))
             return votes_cross_entropy(logits, likelihood.view(logits.shape), batch.labels, batch.trusted)
         trusted = batch.trusted if self.identity_on_trusted else None
         return corrected_cross_entropy(logits, batch.labels, self.matrix, trusted, reduction="none")

@@ -104,7 +104,7 @@ class GoldLossCorrection(MatrixMethod):
 
     def prepare_model(self, model: torch.nn.Module) -> None:
         if self.counts_votes:
-            self.needs_item_numbers = True  # to find the votes of an item
+            self.needs_item_numbers = self.numbered  # to find the votes of an item
             self.state_names = (*self.state_names, *_SOURCE_STATE)
 
     def first_stage(self) -> Stage | None:
@@ -161,6 +161,9 @@ class GoldLossCorrection(MatrixMethod):
     # ------------------------------------------------------------------ votes of several sources
     def _estimate_sources(self, run: EstimationRun) -> None:
         """Count what the votes of each source say on trusted items."""
+        if self.stream_sources is not None:
+            self.set_sources(self.stream_sources, run.label_names)
+            return
         numbers, labels = run.item_numbers("trusted"), run.item_labels("trusted")
         sources = fit_sources(self.votes, self.num_labels, numbers, labels, seed=self.args.seed)
         self.set_sources(sources, run.label_names)
@@ -193,7 +196,8 @@ class GoldLossCorrection(MatrixMethod):
         if self.sources is None:
             return {}
         fields = self.sources.to_dict()
-        return {name: torch.as_tensor(fields[name.removeprefix("sources_")]) for name in _SOURCE_STATE}
+        # NumPy first: a Python float would become a float32.
+        return {name: torch.as_tensor(np.asarray(fields[name.removeprefix("sources_")])) for name in _SOURCE_STATE}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         if _SOURCE_STATE[0] in state:

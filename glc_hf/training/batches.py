@@ -12,7 +12,7 @@ from transformers import DefaultDataCollator, default_data_collator
 from transformers.trainer_utils import RemoveColumnsCollator
 
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS
-from glc_hf.labels.label_batch import label_batch
+from glc_hf.labels.label_batch import VOTES_KEY, label_batch
 from glc_hf.labels.reading import Column, flags_of_row
 from glc_hf.randomness import random_uint64
 
@@ -164,8 +164,9 @@ class FlaggedBatch(Sequence):
 
 class FlagCollator:
     """
-    Takes flags and row numbers out of the features, calls the user's collator on the rest, and adds them to the batch
-    as tensors. Collators that pad labels (token classification) never see a column that they can't pad.
+    Takes flags, row numbers and likelihoods of votes out of the features, calls the user's collator on the rest, and
+    adds them to the batch as tensors. Collators that pad labels (token classification) never see a column that they
+    can't pad.
 
     If the columns are tensors already and the collator is the default one, which would only stack them, they become
     the batch directly.
@@ -202,10 +203,13 @@ class FlagCollator:
         features = [{name: feature[name] for name in feature if name != self.dropped} for feature in features]
         flags = [feature.pop(self.trusted_column, None) for feature in features]
         rows = [feature.pop(ROW_KEY, None) for feature in features]
+        votes = [feature.pop(VOTES_KEY, None) for feature in features]
         batch = self.collator(features)
         labels = batch.get(self.label_name)
         if labels is not None and any(flag is not None for flag in flags):
             batch[self.trusted_column] = self._align(flags, labels)
+        if labels is not None and votes[0] is not None:
+            batch[VOTES_KEY] = self._align_votes(votes, labels)
         if rows[0] is not None:
             batch[ROW_KEY] = torch.tensor(rows)
         return batch
@@ -239,17 +243,32 @@ class FlagCollator:
             per_row = torch.as_tensor(np.asarray(flags, dtype=bool))
             return per_row.view(-1, *[1] * (len(shape) - 1)).expand(shape)
         aligned = torch.zeros(shape, dtype=torch.bool)
-        pads_right = getattr(self.tokenizer, "padding_side", "right") != "left"
         for row, flag in enumerate(flags):
-            length = len(flag)
-            if length > shape[1]:
-                raise ValueError(
-                    f"a row has {length} flags in {self.trusted_column!r}, but the collator returned "
-                    f"{shape[1]} labels for it: truncate labels and flags together when you tokenize."
-                )
-            tokens = slice(0, length) if pads_right else slice(shape[1] - length, None)
-            aligned[row, tokens] = torch.as_tensor(flag)
+            aligned[row, self._tokens(len(flag), shape[1], f"flags in {self.trusted_column!r}")] = torch.as_tensor(
+                flag
+            )
         return aligned
+
+    def _align_votes(self, votes: list[Any], labels: torch.Tensor) -> torch.Tensor:
+        """The log-likelihood of the votes on each label, `(..., K)`; 0 for padding."""
+        arrays = [torch.as_tensor(vote, dtype=torch.float32) for vote in votes]
+        if labels.dim() == 1:
+            return torch.stack(arrays)
+        num_labels = max(array.shape[-1] for array in arrays if array.numel())
+        aligned = torch.zeros(*labels.shape, num_labels)
+        for row, array in enumerate(arrays):
+            aligned[row, self._tokens(len(array), labels.shape[1], "tokens with votes")] = array.view(-1, num_labels)
+        return aligned
+
+    def _tokens(self, length: int, padded: int, what: str) -> slice:
+        """The places of the tokens of a row among the padded labels."""
+        if length > padded:
+            raise ValueError(
+                f"a row has {length} {what}, but the collator returned {padded} labels for it: truncate labels and "
+                f"{what.split()[0]} together when you tokenize."
+            )
+        pads_right = getattr(self.tokenizer, "padding_side", "right") != "left"
+        return slice(0, length) if pads_right else slice(padded - length, None)
 
 
 class ColumnDropper:

@@ -13,7 +13,7 @@ from accelerate.utils import gather_object
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from transformers import TrainerCallback
 
-from glc_hf.labels.label_batch import label_batch
+from glc_hf.labels.label_batch import VOTES_KEY, label_batch
 from glc_hf.methods.base import Inferred, Items, Part, Probe, logits_of
 from glc_hf.training.batches import ROW_KEY
 from glc_hf.training.stage_trainer import StageTrainer
@@ -101,7 +101,7 @@ def _infer_batch(
     trainer: StageTrainer, forward: LargestBatch, batch: dict[str, Any], items: Items, only: torch.Tensor | None
 ) -> Inferred:
     labels, rows = batch.pop(trainer.label_name), batch.pop(ROW_KEY, None)
-    trusted = batch.pop(trainer.args.trusted_column, None)
+    trusted, _ = batch.pop(trainer.args.trusted_column, None), batch.pop(VOTES_KEY, None)
     # Not inference mode: the model could not train with a tensor that it keeps from it, and FSDP's hooks don't run.
     # Autocast uses the precision of training, whether or not the model was prepared for it.
     with torch.no_grad(), trainer.accelerator.autocast():

@@ -14,7 +14,7 @@ from transformers.trainer_utils import has_length
 
 from glc_hf.hold_out import TRUSTED_SET
 from glc_hf.labels.columns import with_usual_label_column
-from glc_hf.labels.label_batch import LabelBatch, label_batch
+from glc_hf.labels.label_batch import VOTES_KEY, LabelBatch, label_batch
 from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Method, Stage, logits_of
@@ -148,7 +148,7 @@ class StageTrainer(ResumableTrainer):
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
-        for column in (self.args.trusted_column, ROW_KEY):
+        for column in (self.args.trusted_column, ROW_KEY, VOTES_KEY):
             if column not in self._signature_columns:
                 self._signature_columns.append(column)
 
@@ -216,15 +216,16 @@ class StageTrainer(ResumableTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         """The loss of the stage in training, and plain cross-entropy against the given labels in evaluation. Labels,
-        flags and row numbers never reach the model, so it never computes its own loss."""
+        flags, row numbers and votes never reach the model, so it never computes its own loss."""
         inputs = dict(inputs)
         labels = inputs.pop(self.label_name)
         trusted, rows = inputs.pop(self.args.trusted_column, None), inputs.pop(ROW_KEY, None)
+        likelihood = inputs.pop(VOTES_KEY, None)
         training, last = model.training, self.first_stage is None
         soft = self.training_data.soft_labels if training and (not last or self.method.takes_soft_labels) else None
         needs_numbers = training and last and rows is not None and self.method.needs_item_numbers
         numbers = self.training_data.item_numbers(rows, labels) if needs_numbers or soft is not None else None
-        batch = label_batch(labels, trusted, numbers if needs_numbers else None)
+        batch = label_batch(labels, trusted, numbers if needs_numbers else None, likelihood)
         if soft is not None:
             batch = soft.batch(batch, numbers)
         weights = self.item_weights(model, inputs, batch) if training and last else None
@@ -275,7 +276,7 @@ class StageTrainer(ResumableTrainer):
     # ------------------------------------------------------------------ evaluation
     def prediction_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> tuple:
         """As `Trainer.prediction_step`, without flags: evaluation uses the given labels of all rows."""
-        hidden = (self.args.trusted_column, ROW_KEY)
+        hidden = (self.args.trusted_column, ROW_KEY, VOTES_KEY)
         return super().prediction_step(model, {k: v for k, v in inputs.items() if k not in hidden}, *args, **kwargs)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 import datasets
-import numpy as np
 import torch
 from transformers import Trainer, TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
@@ -26,7 +25,6 @@ from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
-from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage
@@ -55,7 +53,8 @@ from glc_hf.training.resume import (
 from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
 from glc_hf.training.training_data import training_data
-from glc_hf.voted_rows import check_votes_dataset, has_votes, label_by_probabilities, label_by_votes, label_column_of
+from glc_hf.voted_rows import has_votes, label_by_probabilities, label_column_of
+from glc_hf.voted_streams import label_training_set
 
 
 logger = logging.get_logger(__name__)
@@ -147,13 +146,15 @@ class GLCTrainer(HubMixin, StageTrainer):
         self._stage_history: list[dict[str, Any]] = []
         self._run_id: str | None = None
         if train_dataset is not None:
-            votes = None
+            voted = None
             if has_votes(args):
-                train_dataset, votes, held_out = self._label_by_votes(train_dataset, held_out)
+                voted = label_training_set(train_dataset, args, self.num_labels, self.model, held_out)
+                train_dataset = self.train_dataset = voted.dataset
+                self._label_sources = voted.model
             elif soft is not None:
                 check_soft_labels(soft.shape[1], self.num_labels, args.soft_label_column)
             self.training_data = training_data(
-                train_dataset, args, self.num_labels, method_class, held_out, votes, soft, columns["label_column"]
+                train_dataset, args, self.num_labels, method_class, held_out, voted, soft, columns["label_column"]
             )
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self.given_matrix, self.class_names)
@@ -225,6 +226,7 @@ class GLCTrainer(HubMixin, StageTrainer):
         self.method = get_method(self.args.method)(self.args, self.num_labels, given)
         self.method.numbered = self.training_data.numbered
         self.method.votes = self.training_data.votes
+        self.method.stream_sources = self.training_data.stream_sources
         self.method.has_trusted = self.training_data.votes is None or len(self.training_data.numbers_of("trusted")) > 0
         self.method.soft_labels = self.training_data.soft_labels
         if self.method.soft_labels is not None and not self.method.takes_soft_labels:
@@ -234,14 +236,6 @@ class GLCTrainer(HubMixin, StageTrainer):
         self.method.prepare_model(self.model)
         self.training_data.check(self.method)
         return self.method
-
-    def _label_by_votes(self, dataset: Any, held_out: np.ndarray | None) -> tuple[Any, Votes, np.ndarray]:
-        """The training set with labels from the votes, the votes, and the rows that no stage uses."""
-        check_votes_dataset(dataset)
-        names = label_names_of(dataset, label_column_of(dataset, self.args), self.model)
-        rows = label_by_votes(dataset, self.args, self.num_labels, names, held_out=held_out)
-        self.train_dataset, self._label_sources = rows.dataset, rows.model
-        return rows.dataset, rows.votes, np.union1d(rows.unused, [] if held_out is None else held_out).astype(np.int64)
 
     def estimation_run(self, stages: list[TrainedStage]) -> TrainedStages:
         """The trained stages and the rows, for the method's estimate."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
+from glc_hf.correction.sources import SourceModel
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, find_label_column, with_usual_label_column
 from glc_hf.labels.label_batch import SoftLabels
 from glc_hf.labels.labeled_rows import Items, LabeledRows
@@ -23,6 +24,8 @@ from glc_hf.methods.base import Method, Part, Stage
 from glc_hf.randomness import random_uint64
 from glc_hf.training.batches import FlaggedRows, MixedSampler
 from glc_hf.training.config import GLCConfig
+from glc_hf.voted_rows import VotedRows, label_column_of
+from glc_hf.voted_streams import VotedStream
 
 
 logger = logging.get_logger(__name__)
@@ -34,12 +37,17 @@ def training_data(
     num_labels: int | None,
     method: type[Method],
     held_out: np.ndarray | None = None,
-    votes: Votes | None = None,
+    voted: VotedRows | VotedStream | None = None,
     soft: np.ndarray | None = None,
     label_column: str | None = None,
 ) -> TrainingData:
-    """The rows of a `train_dataset`, checked. Rows in `held_out` are not used by any stage. `votes` are those on all
-    labels, and `soft` the soft labels of all rows. `label_column` is that of `args`, or the one that was found."""
+    """The rows of a `train_dataset`, checked. Rows in `held_out` are not used by any stage. `voted` are the rows with
+    their votes, and `soft` the soft labels of all rows. `label_column` is that of `args` or the one that was found."""
+    if isinstance(voted, VotedStream):
+        rows = voted.read
+        column = label_column_of(rows.dataset, args)
+        read = MapData(rows.dataset, args, num_labels, method, rows.unused, rows.votes, label_column=column)
+        return StreamData(dataset, args, method, read, voted.model)
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return StreamData(dataset, args, method)
     if isinstance(dataset, dict):
@@ -52,6 +60,9 @@ def training_data(
             "`datasets.Dataset` (or a `datasets.IterableDataset`). `Dataset.from_list(rows)` and "
             "`Dataset.from_generator(…)` create one."
         )
+    votes = None
+    if voted is not None:
+        votes, held_out = voted.votes, np.union1d(voted.unused, [] if held_out is None else held_out).astype(np.int64)
     return MapData(dataset, args, num_labels, method, held_out, votes, soft, label_column)
 
 
@@ -61,8 +72,10 @@ class TrainingData:
     label_column: str | None
     # Whether rows and items have numbers.
     numbered: bool
-    # The votes of several sources on each item, by its number.
+    # The votes of several sources on each item, by its number; in a stream, on the items that were read.
     votes: Votes | None = None
+    # What the votes on a stream say.
+    stream_sources: SourceModel | None = None
     # Their soft labels.
     soft_labels: SoftLabels | None = None
 
@@ -230,11 +243,19 @@ class MapData(TrainingData):
 
 
 class StreamData(TrainingData):
-    """An `IterableDataset`, filtered while it is read by the flag in each example."""
+    """An `IterableDataset`, filtered while it is read by the flag in each example. With votes of several sources,
+    `read` are the rows on which they were counted, and `sources` is what they say."""
 
     numbered = False
 
-    def __init__(self, dataset: Any, args: GLCConfig, method: type[Method]) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        args: GLCConfig,
+        method: type[Method],
+        read: MapData | None = None,
+        sources: SourceModel | None = None,
+    ) -> None:
         if not isinstance(dataset, datasets.IterableDataset):
             raise TypeError(
                 f"train_dataset is a {type(dataset).__name__}; GLCTrainer filters a stream by its flags, which needs "
@@ -248,14 +269,22 @@ class StreamData(TrainingData):
                 f"the stream has no column {args.trusted_column!r} (its columns: {', '.join(columns)}): the flag must "
                 "be in the stream. `mark_trusted` adds it, and `GLCConfig(trusted_column=…)` names another column."
             )
+        self.read, self.stream_sources = read, sources
         # If the columns are not known, as after `map`, the label may have any usual name.
-        self.label_column = (
-            find_label_column(dataset, args.label_column, args.trusted_column)
-            if columns is not None
-            else args.label_column
-        )
+        self.label_column = args.label_column
+        if read is not None:
+            self.votes, self.label_column = read.votes, read.label_column
+        elif columns is not None:
+            self.label_column = find_label_column(dataset, args.label_column, args.trusted_column)
 
     def check(self, method: Method) -> None:
+        read = self.read if method.needs_trusted and not method.counts_votes else None
+        if read is not None and read.rows.count("trusted") == 0:
+            raise ValueError(
+                f"method {method.name!r} needs trusted rows, but column {self.args.trusted_column!r} marks none of "
+                f"the first {read.rows.num_rows:,} rows of the stream. Put the trusted rows first, or use method "
+                "'glc' or 'no_correction'."
+            )
         if method.needs_item_numbers:
             raise ValueError(
                 f"method {method.name!r} needs row numbers, which a stream does not have: use a `Dataset`."
@@ -291,7 +320,15 @@ class StreamData(TrainingData):
         # `check` has refused methods that ask for parts or numbers.
         return with_usual_label_column(self._filtered(items), self.label_column, trainer.label_name)
 
+    def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
+        return super().numbers_of(items, stage, part) if self.read is None else self.read.numbers_of(items)
+
+    def fingerprint(self) -> str | None:
+        return None if self.read is None else self.read.fingerprint()
+
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
+        if self.read is not None and column is None:
+            return self.read.item_labels(items)
         flag = self.args.trusted_column if items != "all" else None
         dataset = self._filtered(items)
         if dataset.column_names is not None:  # so that other columns are not decoded

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,15 @@ def test_labels_may_be_in_the_evaluation_split_only(tmp_path: Path) -> None:
     assert rows.train["label"][:] == [-1] * 60
 
 
+def test_labels_may_be_in_the_evaluation_file_only(tmp_path: Path) -> None:
+    evaluation = [{"text": f"new {row['text']}", "category": row["label"]} for row in text_rows(9)]
+    other = write_csv(tmp_path / "eval.csv", evaluation)
+    rows, _ = load(write_csv(tmp_path / "a.csv", voted()), "--eval-dataset", other, *SOURCES)
+    assert rows.columns.label == "category"
+    assert (len(rows.evaluation), rows.label_names) == (9, list(CLASSES))
+    assert rows.train["category"][:] == [-1] * 60
+
+
 def test_classes_of_votes_are_known(tmp_path: Path) -> None:
     labeled = [{**row, "label": "food", "trusted": True} for row in voted(30) if row["llm"] == "food"]
     path = write_csv(tmp_path / "a.csv", [*labeled, *({**row, "label": "", "trusted": False} for row in voted(30))])
@@ -75,6 +85,42 @@ def test_numbers_that_occur_as_votes_only_are_classes(tmp_path: Path) -> None:
     rows = [{"text": row["text"], "a": CLASSES.index(row["label"]), "b": 4} for row in text_rows(30)]
     loaded, _ = load(write_csv(tmp_path / "a.csv", rows), "--source-columns", "a", "b")
     assert (loaded.num_labels, loaded.label_names) == (5, None)
+
+
+def test_check_takes_votes_without_labels(glc_hf, tmp_path: Path) -> None:
+    rows = [{**row, "text": f"{row['text']} {position}"} for position, row in enumerate(voted())]
+    path, report = write_csv(tmp_path / "a.csv", rows), tmp_path / "report.json"
+    outcome = glc_hf("check", path, *SOURCES)
+    assert outcome.code == 0, outcome.err
+    assert "no problems found" in outcome.out
+    # Classes that neither the trusted rows nor the votes on them have are no problem either.
+    gold = write_csv(tmp_path / "gold.csv", [{"text": f"gold {index}", "label": "food"} for index in range(5)])
+    other = write_csv(tmp_path / "eval.csv", [{**row, "text": f"new {i}"} for i, row in enumerate(text_rows(9))])
+    words = ["--trusted-dataset", gold, "--eval-dataset", other]
+    outcome = glc_hf("check", path, *SOURCES, *words, "--json", report)
+    assert outcome.code == 0, outcome.err
+    content = json.loads(report.read_text())
+    assert (content["rows"], content["trusted_rows"], content["findings"]) == (65, 5, [])
+
+
+def test_rows_with_votes_but_without_a_flag_are_reported_or_left_out(glc_hf, tmp_path: Path) -> None:
+    rows = [{**row, "trusted": "" if position == 7 else "no"} for position, row in enumerate(voted())]
+    path = write_csv(tmp_path / "a.csv", rows)
+    outcome = glc_hf("check", path, *SOURCES)
+    assert outcome.code == 1, outcome.err
+    assert "1 row has no flag in column 'trusted'" in outcome.out
+    assert len(load(path, *SOURCES, "--on-missing", "skip")[0].train) == 59
+    with pytest.raises(ValueError, match="1 row has no flag in column 'trusted' of the training split .*row 7"):
+        load(path, *SOURCES)
+
+
+def test_spellings_of_votes_are_merged_without_labels(tmp_path: Path) -> None:
+    rows = [{**row, "rule": row["rule"].upper()} for row in voted()]
+    path = write_csv(tmp_path / "a.csv", rows)
+    assert load(path, *SOURCES)[0].num_labels == 4
+    loaded, _ = load(path, *SOURCES, "--normalize-labels")
+    assert loaded.label_names == list(CLASSES)
+    assert set(loaded.train["rule"]) == {"tool", None}
 
 
 def test_words_may_have_no_labels(tmp_path: Path) -> None:

@@ -50,14 +50,14 @@ def test_words_that_pandas_reads_as_missing_are_kept(tmp_path: Path, suffix: str
 
 def test_a_missing_label_among_numbers_is_refused(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", [{"text": "a", "label": label} for label in ("0", "1", "NA")] * 4)
-    with pytest.raises(ValueError, match="'label' holds labels NA among numbers: leave rows without"):
+    with pytest.raises(ValueError, match=r"4 rows have no label .*row 2 has 'NA'\).*--on-missing skip"):
         load(path, "--noise", "flip")
 
 
 def test_an_empty_field_is_a_missing_label(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,label\na,x\nb,\nc,y\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="row 1: None is not a class: the label is missing"):
+    with pytest.raises(ValueError, match=r"1 row has no label in column 'label' .*\(row 1; row 1 has None\)"):
         load(path, "--noise", "flip")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import datasets
+import numpy as np
 import torch
 from datasets import Dataset
 from safetensors.torch import save_file
@@ -23,9 +24,22 @@ from safetensors.torch import save_file
 from glc_hf import GLCTrainer, mark_trusted
 from glc_hf.correction import pool, pool_data
 from glc_hf.methods.base import Stage
+from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.training.stages import FinishedStage
 from glc_hf.training.weak_training import label_by_weak_classifier
-from tests.training.tiny import bert, config, noisy_text_rows, soft_text_rows, text_rows, weights
+from tests.training.test_resumed_votes import people_rows
+from tests.training.test_voted_rows import voted_token_rows
+from tests.training.tiny import (
+    bert,
+    config,
+    noisy_text_rows,
+    soft_text_rows,
+    text_rows,
+    token_bert,
+    token_collator,
+    token_rows,
+    weights,
+)
 
 
 # 12 rows per step in total. 241 rows leave a last batch that neither 2 nor 3 processes can divide evenly.
@@ -47,6 +61,14 @@ def run_cases(folder: Path) -> dict[str, Any]:
     train(folder / "soft", soft, "soft", processes, results, soft_label_column="probs")
     stream = noisy_text_rows(rows=120).to_iterable_dataset()
     train(folder / "stream", stream, "stream", processes, results, max_steps=9, trusted_share=0)
+    # The sources are estimated anew twice during the training, from the predictions of all processes.
+    people = {"votes_column": "votes", "max_steps": 9}
+    train(folder / "people", people_rows(ROWS), "people", processes, results, **people)
+    sources = {"source_columns": ["rule", "other"], "num_train_epochs": 3}
+    tokens = {"model": token_bert(), "data_collator": token_collator(), "eval_dataset": token_rows(31)}
+    train(folder / "voted tokens", voted_token_rows(61), "voted tokens", processes, results, **tokens, **sources)
+    stream = people_rows(120).to_iterable_dataset()
+    train(folder / "voted stream", stream, "voted stream", processes, results, trusted_share=0, **people)
     with tempfile.TemporaryDirectory() as cache:  # for the features of the rows of each process
         datasets.config.HF_DATASETS_CACHE = Path(cache)
         train(folder / "probe", noisy_text_rows(rows=ROWS), "probe", processes, results, max_steps=1, stage1="probe")
@@ -76,6 +98,8 @@ def train(
     results: dict[str, Any],
     resume: bool = False,
     model: torch.nn.Module | None = None,
+    data_collator: Any = None,
+    eval_dataset: Dataset | None = None,
     **settings: Any,
 ) -> None:
     """Train one case and add its results to `results`."""
@@ -92,15 +116,19 @@ def train(
     args = config(folder, **arguments)
     if args.fsdp:
         _declare_cpus_as_gpus()
-    trainer = GLCTrainer(model or bert(), args, train_dataset=data, eval_dataset=text_rows(31, trusted=None))
-    metrics = trainer.train(resume_from_checkpoint=resume).metrics
+    eval_dataset = eval_dataset or text_rows(31, trusted=None)
+    trainer = GLCTrainer(model or bert(), args, data_collator, train_dataset=data, eval_dataset=eval_dataset)
+    refine = GoldLossCorrection._refine_sources
+    with patch.object(GoldLossCorrection, "_refine_sources", autospec=True, side_effect=refine) as refining:
+        metrics = trainer.train(resume_from_checkpoint=resume).metrics
     results["processes"] = trainer.accelerator.num_processes
     results[name] = {
         "train_loss": metrics["train_loss"],
         "stage1_train_loss": metrics.get("stage1_train_loss"),
         "probe_penalty": metrics.get("stage1_probe_penalty"),
         "eval_accuracy": trainer.evaluate()["eval_accuracy"],
-        "matrix": trainer.corruption_matrix.probs.tolist(),
+        "matrix": np.squeeze([matrix.probs for matrix in trainer.corruption_matrices.values()]).tolist(),
+        "refinements": refining.call_count,
         "verdict": None if trainer.verdict is None else trainer.verdict.to_dict(),
     }
     trainer.save_model()

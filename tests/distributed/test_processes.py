@@ -42,9 +42,9 @@ def several(request):
     return results
 
 
-@pytest.mark.parametrize("case", ["odd", "front", "soft", "stream"])
+@pytest.mark.parametrize("case", ["odd", "front", "soft", "stream", "people", "voted tokens", "voted stream"])
 def test_several_processes_give_the_same_weights_as_one(one, several, case):
-    names = [name for name in one["tensors"] if name.startswith(case)]
+    names = [name for name in one["tensors"] if name.startswith(f"{case}/")]
     assert names
     for name in names:
         torch.testing.assert_close(several["tensors"][name], one["tensors"][name], atol=1e-5, rtol=0, msg=name)
@@ -52,6 +52,7 @@ def test_several_processes_give_the_same_weights_as_one(one, several, case):
         assert several[case][name] == pytest.approx(one[case][name], abs=1e-5), name
     assert several[case]["eval_accuracy"] == one[case]["eval_accuracy"]
     np.testing.assert_allclose(several[case]["matrix"], one[case]["matrix"], atol=1e-5)
+    assert several[case]["refinements"] == one[case]["refinements"] == (2 if case in ("people", "voted tokens") else 0)
 
 
 def test_matrix_does_not_depend_on_processes_or_batch_size(one, several):

@@ -224,7 +224,7 @@ def test_noisy_labels_that_are_clearly_better_are_used_with_the_corrected_loss(r
     ("length", "mixed"), [({"max_steps": -1, "num_train_epochs": 2}, 420), ({"max_steps": 20}, 112)]
 )
 def test_noisy_labels_are_used_in_half_of_the_last_stage_if_nothing_is_clear(tmp_path, monkeypatch, length, mixed):
-    monkeypatch.setattr(auto, "_decide", lambda correct, models: (0.5, "Nothing is clear."))
+    monkeypatch.setattr(auto, "_decide", lambda *_: (0.5, "Nothing is clear."))
     run = train(tmp_path, rows_of_kind("good"), **length)
     method = run.trainer.method
     assert method.last_stage() == Stage("all", start="previous", fraction=0.7, trusted_share=0.3, mixed_part=0.5)

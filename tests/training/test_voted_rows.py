@@ -42,6 +42,36 @@ def voted_rows(rows: int = 300, trusted: float = 0.2) -> tuple[Dataset, np.ndarr
     return data.remove_columns("label").add_column("label", labels), true
 
 
+def voted_token_rows(rows: int = 60) -> Dataset:
+    """Rows with two sources that vote on every second token or more. Only tokens of trusted rows have a label."""
+    data = token_rows(rows)
+    flags = [row % 3 == 0 for row in range(rows)]
+    rng = np.random.default_rng(0)
+
+    def votes(right: float, coverage: float) -> list[list[int | None]]:
+        return [
+            [
+                None
+                if label < 0 or rng.random() > coverage
+                else label
+                if rng.random() < right
+                else int(rng.integers(0, 3))
+                for label in row
+            ]
+            for row in data["labels"]
+        ]
+
+    labels = [
+        row if flag else [label if label < 0 else -1 for label in row]
+        for row, flag in zip(data["labels"], flags, strict=True)
+    ]
+    sources = {"rule": votes(0.8, 0.9), "other": votes(0.3, 0.6)}
+    data = data.remove_columns("labels").add_column("labels", labels).add_column("trusted", flags)
+    for name, column in sources.items():
+        data = data.add_column(name, column)
+    return data
+
+
 def make_trainer(folder: Any, data: Dataset, **settings: Any) -> GLCTrainer:
     settings = {"method": "glc", "source_columns": SOURCES, "max_steps": 4, **settings}
     return GLCTrainer(bert(), config(folder, **settings), train_dataset=data)
@@ -212,28 +242,21 @@ def test_several_columns_that_could_be_the_labels_are_an_error(tmp_path):
     assert make_trainer(tmp_path, data, label_column="category").training_data.label_column == "category"
 
 
-def test_votes_on_tokens(tmp_path):
-    data = token_rows(60)
-    rows = data["labels"][:]
-    flags = [row % 3 == 0 for row in range(60)]
-    rng = np.random.default_rng(0)
-    votes = [[label if label < 0 or rng.random() < 0.8 else int(rng.integers(0, 3)) for label in row] for row in rows]
-    labels = [
-        row if flag else [label if label < 0 else -1 for label in row] for row, flag in zip(rows, flags, strict=True)
-    ]
-    data = (
-        data.remove_columns("labels")
-        .add_column("labels", labels)
-        .add_column("trusted", flags)
-        .add_column("rule", votes)
-    )
-    trainer = GLCTrainer(
-        token_bert(), config(tmp_path, method="glc", source_columns=["rule"], max_steps=4), train_dataset=data,
-        data_collator=token_collator(),
-    )  # fmt: skip
+def token_trainer(folder: Any, data: Dataset, **settings: Any) -> GLCTrainer:
+    settings = {"method": "glc", "source_columns": ["rule", "other"], "max_steps": 4, **settings}
+    return GLCTrainer(token_bert(), config(folder, **settings), train_dataset=data, data_collator=token_collator())
+
+
+@pytest.mark.parametrize("method", ["glc", "auto", "no_correction"])
+def test_votes_on_tokens(tmp_path, method):
+    trainer = token_trainer(tmp_path, voted_token_rows(), method=method)
     trainer.train()
-    assert list(trainer.corruption_matrices) == ["rule"]
-    assert 0.6 < trainer.corruption_matrices["rule"].probs.diagonal().mean() < 1.0
+    if method == "no_correction":
+        assert trainer.corruption_matrices == {}
+        return
+    assert list(trainer.corruption_matrices) == ["rule", "other"]
+    diagonals = [matrix.probs.diagonal().mean() for matrix in trainer.corruption_matrices.values()]
+    assert 1.0 > diagonals[0] > 0.7 > diagonals[1]
 
 
 @pytest.mark.parametrize("pretrained", [False, True])
@@ -256,12 +279,6 @@ def test_other_votes_are_other_data(tmp_path):
     other = data.remove_columns("useless").add_column("useless", [0] * 120)
     first, second = (make_trainer(tmp_path, rows).training_data.fingerprint() for rows in (data, other))
     assert first != second
-
-
-def test_stream_is_refused(tmp_path):
-    data, _ = voted_rows(60)
-    with pytest.raises(TypeError, match=r"votes of several sources need a `datasets.Dataset`"):
-        make_trainer(tmp_path, data.to_iterable_dataset())
 
 
 # ---------------------------------------------------------------------- what the sources are worth

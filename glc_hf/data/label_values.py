@@ -1,0 +1,175 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Labels and flags as they are given, missing and wrong ones included."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import Dataset
+
+from glc_hf.labels.columns import MISSING_NAMES
+from glc_hf.labels.reading import IGNORED_LABEL, class_names, parse_flag
+from glc_hf.labels.storage import column_in_order, flat_values
+
+
+# Codes of values that are no class and no flag.
+MISSING, WRONG, IGNORED = -1, -2, -3
+
+
+@dataclass
+class GivenValues:
+    """
+    The labels or the flags of a dataset.
+
+    Attributes:
+        names: Names of the classes that occur, in the order in which they are numbered; of flags `["no", "yes"]`.
+        codes: Per value, its position in `names`; or `MISSING`, `WRONG`, or `IGNORED` for a token without label.
+        offsets: For lists: row i has values offsets[i] to offsets[i + 1].
+        num_rows: Number of rows.
+        examples: Values that are wrong.
+    """
+
+    names: list[str]
+    codes: np.ndarray
+    offsets: np.ndarray | None
+    num_rows: int
+    examples: list[Any]
+
+    def rows_with(self, code: int) -> np.ndarray:
+        """Return the rows that contain a value with this code, in order."""
+        return self.rows_where(self.codes == code)
+
+    def rows_where(self, mask: np.ndarray) -> np.ndarray:
+        """Return the rows with a value for which the mask is true, in order."""
+        positions = np.flatnonzero(mask)
+        if self.offsets is None:
+            return positions
+        return np.unique(np.searchsorted(self.offsets, positions, side="right") - 1)
+
+    def counts(self) -> np.ndarray:
+        """Return the number of values per name."""
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
+
+    def per_row(self, key: Callable[[str], str]) -> np.ndarray:
+        """
+        Return one number per row, the same for rows with the same values; `MISSING` if any value is missing.
+
+        Args:
+            key (`Callable`): Names with the same key are the same.
+        """
+        keys = [key(name) for name in self.names]
+        merged = np.array([keys.index(own) for own in keys] + [IGNORED, WRONG, MISSING], dtype=np.int64)
+        codes = merged[self.codes]  # the codes of values that are no class count from the end
+        if self.offsets is None:
+            return np.where(codes >= 0, codes, MISSING)
+        distinct: dict[bytes, int] = {}
+        rows = np.empty(self.num_rows, dtype=np.int64)
+        for row in range(self.num_rows):
+            content = codes[self.offsets[row] : self.offsets[row + 1]].tobytes()
+            rows[row] = distinct.setdefault(content, len(distinct))
+        rows[self.rows_with(MISSING)] = MISSING
+        return rows
+
+
+def read_given_labels(dataset: Dataset, column: str) -> GivenValues:
+    """
+    Read labels of any kind without raising an error.
+
+    Missing are `None`, NaN, empty text and -1; among numbers also words such as "NA". Wrong are other negative
+    numbers, fractions, and numbers that a `ClassLabel` does not have.
+    """
+    known = class_names(dataset.features[column])
+    values, offsets, no_list = _values_of(dataset, column)
+    distinct = values.unique().to_pylist()
+    names = [_class_name(value, known, offsets is not None) for value in distinct]
+    words = {name for name in names if isinstance(name, str)}
+    if known is None and are_numbers(words - missing_words(words)):
+        names = [MISSING if isinstance(name, str) and name in missing_words(words) else name for name in names]
+    found = {name for name in names if isinstance(name, str)}
+    if known is not None:
+        ordered = [name for name in dict.fromkeys(known) if name in found]
+    else:
+        ordered = sorted(found, key=int) if are_numbers(found) else sorted(found)
+    given = _encode(values, distinct, names, ordered)
+    return _with_missing_lists(given, offsets, no_list, len(dataset))
+
+
+def read_given_flags(dataset: Dataset, column: str) -> GivenValues:
+    """Read flags of any kind without raising an error: 0 is no, 1 is yes. Missing are `None`, NaN and empty text."""
+    values, offsets, no_list = _values_of(dataset, column)
+    distinct = values.unique().to_pylist()
+    flags = [MISSING if is_missing(value) else parse_flag(value) for value in distinct]
+    names = [WRONG if flag is None else flag if flag is MISSING else ("yes" if flag else "no") for flag in flags]
+    return _with_missing_lists(_encode(values, distinct, names, ["no", "yes"]), offsets, no_list, len(dataset))
+
+
+def missing_words(names: Iterable[str]) -> set[str]:
+    """Return the names that programs write for a missing value, such as NA and None."""
+    return {name for name in names if name.strip().lower() in MISSING_NAMES}
+
+
+def are_numbers(names: Iterable[str]) -> bool:
+    """Whether there are names, and all of them are integers."""
+    names = list(names)
+    return bool(names) and all(name.strip().lstrip("-").isdigit() for name in names)
+
+
+def _values_of(dataset: Dataset, column: str) -> tuple[pa.ChunkedArray, np.ndarray | None, np.ndarray]:
+    arrow = column_in_order(dataset, column)
+    values, offsets = flat_values(arrow)
+    no_list = np.flatnonzero(arrow.is_null().to_numpy()) if offsets is not None else np.empty(0, dtype=np.int64)
+    return values, offsets, no_list
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is `None`, NaN or empty text."""
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, str) and not value.strip())
+    )
+
+
+def _class_name(value: Any, known: list[str] | None, in_list: bool) -> str | int:
+    """Return the name of a label, or the code of one that is no class."""
+    if is_missing(value):
+        return MISSING
+    if isinstance(value, (str, bool)):
+        return str(value)
+    if not isinstance(value, (int, float)) or value != int(value):
+        return WRONG
+    if value == IGNORED_LABEL and in_list:
+        return IGNORED
+    if value < 0:
+        return MISSING if value == -1 else WRONG
+    if known is None:
+        return str(int(value))
+    return known[int(value)] if value < len(known) else WRONG
+
+
+def _encode(values: pa.ChunkedArray, distinct: list, names: list[str | int], ordered: list[str]) -> GivenValues:
+    """Return the codes of values, given the name or code of each distinct one and the order of the names."""
+    code_of = {name: code for code, name in enumerate(ordered)}
+    codes = np.array([code_of[name] if isinstance(name, str) else name for name in names], dtype=np.int64)
+    places = pc.index_in(values, value_set=values.unique()).to_numpy() if len(values) else np.empty(0, dtype=np.int64)
+    examples = [value for value, name in zip(distinct, names, strict=True) if name == WRONG]
+    return GivenValues(ordered, codes[places], None, len(values), examples)
+
+
+def _with_missing_lists(
+    given: GivenValues, offsets: np.ndarray | None, no_list: np.ndarray, num_rows: int
+) -> GivenValues:
+    """Add the offsets; a row without a list gets one missing value."""
+    if offsets is not None and len(no_list):
+        given.codes = np.insert(given.codes, offsets[no_list], MISSING)
+        lengths = np.diff(offsets)
+        lengths[no_list] = 1
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+    given.offsets, given.num_rows = offsets, num_rows
+    return given
