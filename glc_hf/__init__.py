@@ -17,6 +17,7 @@ _HOME_OF = {
     "CorruptionMatrix": "glc_hf.matrix",
     "GLCConfig": "glc_hf.training.config",
     "GLCTrainer": "glc_hf.training.trainer",
+    "apply_decisions": "glc_hf.audit.corrections",
     "corrected_cross_entropy": "glc_hf.correction.loss",
     "corrupt_labels": "glc_hf.noise.corrupt",
     "estimate_corruption_matrix": "glc_hf.correction.estimators",
@@ -29,6 +30,7 @@ _HOME_OF = {
 __all__ = [*_HOME_OF, "__version__"]
 
 if TYPE_CHECKING:
+    from glc_hf.audit.corrections import apply_decisions as apply_decisions
     from glc_hf.correction.estimators import estimate_corruption_matrix as estimate_corruption_matrix
     from glc_hf.correction.loss import corrected_cross_entropy as corrected_cross_entropy
     from glc_hf.labels.answers import gather_votes as gather_votes

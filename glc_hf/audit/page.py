@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Export of an audit: Parquet, CSV, and an HTML page that works offline."""
+"""Export of an audit: Parquet, CSV, and an HTML page to review the labels, which works offline."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ import numpy as np
 from datasets import Dataset, Image, LargeList, List, Value
 
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
+from glc_hf.audit.row_checks import fingerprint, row_checks
 from glc_hf.correction.sources import SourceTable
 
 
 PARQUET_FILE, CSV_FILE, PAGE_FILE = "audit.parquet", "audit.csv", "audit.html"
 _MAX_CLASSES_DRAWN = 60
-_MAX_CHARACTERS = 600
+# Texts on the page are cut so that all of them together have about this many characters.
+_MAX_PAGE_CHARACTERS = 40_000_000
+_FEWEST_CHARACTERS, _MOST_CHARACTERS = 300, 4000
+_MAX_WORD_CHARACTERS = 600
 _CONTEXT_WORDS = 20
-_THUMBNAIL_SIZE = 96
+_THUMBNAIL_SIZE = 160
+_SCRIPTS = ("page.js", "decisions.js", "review.js")
 
 
 def write_audit(
@@ -37,6 +42,7 @@ def write_audit(
     page_rows: int,
     warnings: Sequence[str] = (),
     sources: SourceTable | None = None,
+    label_column: str | None = None,
 ) -> list[Path]:
     """
     Write `audit.parquet`, `audit.csv` and `audit.html`. The files contain class names where they are known.
@@ -45,7 +51,7 @@ def write_audit(
         folder (`str`): Output folder, created if needed.
         audited (`Dataset`): The rows with the audit columns.
         findings (`Findings`): The findings of `audited`.
-        inputs, task, title, page_rows, warnings, sources: See [`make_page`].
+        inputs, task, title, page_rows, warnings, sources, label_column: See [`make_page`].
 
     Returns:
         `list[Path]`: Paths of the three files.
@@ -56,7 +62,7 @@ def write_audit(
     named = _with_class_names(audited, findings.matrix.label_names)
     named.to_parquet(str(paths[0]))
     _write_csv(named, paths[1])
-    page = make_page(findings, audited, inputs, task, title, page_rows, warnings, sources)
+    page = make_page(findings, audited, inputs, task, title, page_rows, warnings, sources, label_column)
     paths[2].write_text(page, encoding="utf-8")
     return paths
 
@@ -101,9 +107,11 @@ def make_page(
     page_rows: int,
     warnings: Sequence[str] = (),
     sources: SourceTable | None = None,
+    label_column: str | None = None,
 ) -> str:
     """
-    Return the HTML page of an audit. It contains everything it needs and loads nothing from the network.
+    Return the HTML page of an audit, on which a person decides on each label and saves the decisions (see
+    [`~glc_hf.audit.decisions.Decisions`]). It contains everything it needs and loads nothing from the network.
 
     Args:
         findings (`Findings`): The audit, one entry per label.
@@ -114,6 +122,7 @@ def make_page(
         page_rows (`int`): Maximum number of labels on the page; the most suspect ones are shown.
         warnings (`Sequence[str]`, *optional*): Reasons not to rely on the run, shown above the numbers.
         sources ([`SourceTable`], *optional*): What each source is worth, if labels are votes of several sources.
+        label_column (`str`, *optional*): Column of `rows` with the labels as they are in the dataset, if there is one.
     """
     positions = findings.most_suspect(page_rows)
     unit = "labels" if findings.word is not None else "rows"
@@ -135,7 +144,8 @@ def make_page(
         "explanation": "p(wrong) is the probability that the given label is not the true label. It combines the "
         f"prediction of the model for the row with {evidence}.",
         "limit": f"{len(positions):,} of {len(findings):,} {unit} are on this page, those with the largest p(wrong). "
-        "The Parquet and CSV files in the same folder contain all of them. Row numbers start at 0.",
+        "The Parquet and CSV files in the same folder contain all of them. Row numbers start at 0. Decisions are kept "
+        "in this browser until you save them to a file; `glc-hf apply` writes a dataset with them.",
         "names": [matrix.name_of(label) for label in range(matrix.num_labels)],
         "matrix": matrix.probs.round(4).tolist() if drawn else None,
         "matrixNote": of_matrix
@@ -152,14 +162,49 @@ def make_page(
         ],
         "rows": _page_rows(findings, positions, rows, inputs, task),
     }
+    checks = row_checks(rows, [*inputs, *([] if label_column is None else [label_column])])
+    content["rows"]["check"] = [checks[row] for row in findings.row[positions].tolist()]
+    content["review"] = _review_facts(fingerprint(checks), findings, inputs, label_column, len(rows), sources)
+    return _fill_in(content)
+
+
+def _review_facts(
+    dataset_fingerprint: str,
+    findings: Findings,
+    inputs: tuple[str, ...],
+    label_column: str | None,
+    num_rows: int,
+    sources: SourceTable | None,
+) -> dict[str, Any]:
+    """What the decisions file says about the dataset, and the key of the decisions in the browser's storage."""
+    names = findings.matrix.label_names
+    classes = json.dumps([dataset_fingerprint, findings.matrix.num_labels, names, findings.word is not None])
+    dataset = {
+        "fingerprint": dataset_fingerprint,
+        "rows": num_rows,
+        "input_columns": list(inputs),
+        "label_column": label_column,
+        "given_labels": "column" if sources is None else "votes",
+    }
+    # A new audit of the same rows continues with the same decisions.
+    return {
+        "key": hashlib.sha256(classes.encode()).hexdigest()[:32],
+        "named": names is not None,
+        "dataset": dataset,
+    }
+
+
+def _fill_in(content: dict[str, Any]) -> str:
     folder = files("glc_hf.audit")
-    script = folder.joinpath("page.js").read_text(encoding="utf-8")
-    page = folder.joinpath("page.html").read_text(encoding="utf-8")
+    script = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    page, style = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # With `<` escaped, the text of a row can't close the <script> element.
-    data = json.dumps(content, ensure_ascii=False).replace("<", "\\u003c")
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    title = html.escape(content["title"]).replace("@", "&#64;")
+    parts = {"SCRIPT_HASH": digest, "STYLE": style, "SCRIPT": script, "TITLE": title, "DATA": data}
     # The data comes last: its text is not searched for placeholders.
-    for name, text in (("SCRIPT_HASH", digest), ("TITLE", html.escape(title)), ("SCRIPT", script), ("DATA", data)):
+    for name, text in parts.items():
         page = page.replace(f"@{name}@", text)
     return page
 
@@ -170,46 +215,40 @@ def _sources_panel(sources: SourceTable) -> dict[str, Any]:
 
 def _page_rows(
     findings: Findings, positions: np.ndarray, rows: Dataset, inputs: tuple[str, ...], task: str
-) -> list[dict[str, Any]]:
+) -> dict[str, list[Any]]:
+    """Return the columns of the page, one entry per label; a list of dicts would repeat their keys 100,000 times."""
     chosen = rows.select(findings.row[positions]).select_columns(list(inputs)).with_format(None)
     if task == "image" and not isinstance(chosen.features[inputs[0]], Image):  # paths in a CSV
         chosen = chosen.cast_column(inputs[0], Image())
-    entries = []
-    for position, row in zip(positions.tolist(), chosen, strict=True):
-        entry = {
-            "p": round(float(findings.p_wrong[position]), 6),
-            "given": int(findings.given[position]),
-            "suggested": int(findings.suggested[position]),
-            "row": int(findings.row[position]),
-            "text": "",
-        }
-        if task == "image":
-            entry["image"] = _thumbnail(row[inputs[0]])
-        elif task == "token":
-            word = int(findings.word[position])
-            start = max(0, word - _CONTEXT_WORDS)
-            words = [str(text)[:_MAX_CHARACTERS] for text in row[inputs[0]][start : word + _CONTEXT_WORDS + 1]]
-            entry.update(text=" ".join(words), words=words, word=word - start)
-        else:
-            text = " ⏐ ".join(str(row[name]) for name in inputs if row[name] is not None)
-            entry["text"] = text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + " …"
-        entries.append(entry)
-    return entries
+    columns = {
+        "p": findings.p_wrong[positions].round(6).tolist(),
+        "given": findings.given[positions].tolist(),
+        "suggested": findings.suggested[positions].tolist(),
+        "row": findings.row[positions].tolist(),
+    }
+    if task == "image":
+        return {**columns, "image": [_thumbnail(row[inputs[0]]) for row in chosen], "text": [""] * len(positions)}
+    if task == "token":
+        position = findings.word[positions].tolist()
+        starts = [max(0, word - _CONTEXT_WORDS) for word in position]
+        words = [
+            [str(text)[:_MAX_WORD_CHARACTERS] for text in row[inputs[0]][start : word + _CONTEXT_WORDS + 1]]
+            for row, start, word in zip(chosen, starts, position, strict=True)
+        ]
+        marks = [word - start for word, start in zip(position, starts, strict=True)]
+        return {**columns, "position": position, "words": words, "mark": marks, "text": [" ".join(w) for w in words]}
+    limit = min(max(_MAX_PAGE_CHARACTERS // max(len(positions), 1), _FEWEST_CHARACTERS), _MOST_CHARACTERS)
+    texts = [" ⏐ ".join(str(row[name]) for name in inputs if row[name] is not None) for row in chosen]
+    return {**columns, "text": [text if len(text) <= limit else text[:limit] + " …" for text in texts]}
 
 
 def _thumbnail(image: Any) -> str:
-    """Return an image as a data URL: large images are scaled down, small ones up."""
-    from PIL import Image as PILImage
-
+    """Return an image as a data URL; large images are scaled down."""
     image = image.convert("RGB")
-    largest = max(image.size)
-    if largest > _THUMBNAIL_SIZE:
+    file_format, options = "png", {"optimize": True}
+    if max(image.size) > _THUMBNAIL_SIZE:
         image.thumbnail((_THUMBNAIL_SIZE, _THUMBNAIL_SIZE))
         file_format, options = "jpeg", {"quality": 82}
-    else:
-        factor = max(1, _THUMBNAIL_SIZE // (2 * largest))
-        image = image.resize((image.width * factor, image.height * factor), PILImage.Resampling.NEAREST)
-        file_format, options = "png", {"optimize": True}
     buffer = io.BytesIO()
     image.save(buffer, file_format, **options)
     return f"data:image/{file_format};base64,{base64.b64encode(buffer.getvalue()).decode()}"

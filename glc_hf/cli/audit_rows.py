@@ -126,7 +126,8 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     title = f"Label audit: {Path(name).name if Path(name).exists() else name}"
     table = SourceTable.from_list(facts["sources"]) if sources is not None else None
     inputs = rows.columns.inputs
-    paths = write_audit(output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table)
+    label = rows.columns.label if rows.columns.label in raw.column_names else None
+    paths = write_audit(output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table, label)
     trusted = int(read_flags(rows.train, flag).values.sum()) if flag in rows.train.column_names else 0
     return FolderAudit(findings, trusted, paths, warnings)
 

@@ -21,6 +21,8 @@ COMMANDS = {  # name: (module, help)
     "check": ("glc_hf.cli.commands.check", "Look for problems in a dataset before training on it."),
     "train": ("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
     "audit": ("glc_hf.cli.commands.audit", "Find the labels of a dataset that look wrong; write a table and a page."),
+    "review": ("glc_hf.cli.commands.review", "Open the page of an audit, to decide on its labels."),
+    "apply": ("glc_hf.cli.commands.apply", "Write a dataset with the labels that were decided on."),
     "card": ("glc_hf.cli.commands.card", "Write the model card of a trained folder again."),
     "sweep": ("glc_hf.cli.commands.sweep", "Run the experiments of the paper and append to a results file."),
     "table": ("glc_hf.cli.commands.table", "Make the paper's tables from the results of a sweep."),

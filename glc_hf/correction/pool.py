@@ -111,7 +111,7 @@ def calibrated(table: FeatureTable, head: LinearHead, rows: Tensor, labels: Tens
 
 
 def fit_with_votes(
-    data: PoolData, trusted: Tensor, penalty: float, left_out: np.ndarray | None = None, rounds: int = 2
+    data: PoolData, trusted: Tensor, penalty: float, left_out: np.ndarray | None = None, rounds: int = 3
 ) -> tuple[LinearHead, LinearHead, SourceModel]:
     """
     Fit linear models of the true labels with the likelihood of the votes of several sources, and what these votes say
@@ -123,7 +123,7 @@ def fit_with_votes(
         trusted (`Tensor`): Table rows of the trusted items to fit on.
         penalty (`float`): Weight decay of the models.
         left_out (`np.ndarray`, *optional*): Numbers of the trusted items that must not be used.
-        rounds (`int`, *optional*, defaults to 2): How often. Without trusted items, more rounds help.
+        rounds (`int`, *optional*, defaults to 3): How often.
 
     Returns:
         The model with all items weighted equally, the one in which trusted items have 30 % of the weight, and the

@@ -35,6 +35,7 @@ def load_splits(
     option: str = "--dataset",
     delimiter: str | None = None,
     encoding: str | None = None,
+    features: Features | None = None,
 ) -> DatasetDict:
     """
     Load all splits of a dataset.
@@ -45,11 +46,12 @@ def load_splits(
         option (`str`): Option that names the dataset, for messages.
         delimiter (`str`, *optional*): Delimiter of CSV files. By default found from a sample.
         encoding (`str`, *optional*): Encoding of CSV files. By default found from a sample.
+        features (`Features`, *optional*): Types of the columns of a CSV file. By default they follow from its content.
     """
     path = Path(name).expanduser()
     try:
         if path.is_file():
-            loaded = _load_file(path, option, delimiter, encoding)
+            loaded = _load_file(path, option, delimiter, encoding, features)
         elif path.is_dir():
             saved = any((path / marker).exists() for marker in _SAVED_TO_DISK)
             settings = {} if saved else _settings_of_folder(path, delimiter, encoding)
@@ -80,27 +82,29 @@ def csv_format_of(name: str, delimiter: str | None = None, encoding: str | None 
     return sniff_csv(path, delimiter, encoding)
 
 
-def _load_file(path: Path, option: str, delimiter: str | None, encoding: str | None) -> DatasetDict:
+def _load_file(
+    path: Path, option: str, delimiter: str | None, encoding: str | None, features: Features | None = None
+) -> DatasetDict:
     if path.suffix.lower() not in FILE_FORMATS:
         raise ValueError(f"{option} {path}: files must end in {', '.join(FILE_FORMATS)}, not in {path.suffix!r}.")
     if path.suffix.lower() not in _CSV_SUFFIXES:
         return load_dataset(FILE_FORMATS[path.suffix.lower()], data_files=str(path))
     found = sniff_csv(path, delimiter, encoding)
     try:
-        loaded = _load_csv(path, found)
+        loaded = _load_csv(path, found, features)
     except DatasetsError as error:
         if encoding is not None or not isinstance(error.__cause__, UnicodeDecodeError):
             raise
         found = found._replace(encoding=fallback_encoding(path), guessed=True)
-        loaded = _load_csv(path, found)
+        loaded = _load_csv(path, found, features)
     _say_format(path, found)
     return loaded
 
 
-def _load_csv(path: Path, csv_format: CsvFormat) -> DatasetDict:
+def _load_csv(path: Path, csv_format: CsvFormat, features: Features | None = None) -> DatasetDict:
     settings = csv_format.settings()
     try:
-        return load_dataset("csv", data_files=str(path), **settings)
+        return load_dataset("csv", data_files=str(path), features=features, **settings)
     except DatasetsError as error:
         if type(error.__cause__).__module__ != "pyarrow.lib" and not isinstance(error.__cause__, TypeError):
             raise

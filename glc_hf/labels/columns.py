@@ -20,7 +20,9 @@ USUAL_LABEL_COLUMNS = ("labels", "label", "label_ids")
 # Names that datasets use, for one label per row and for one per token.
 _DATASET_LABELS = ("fine_label", "class", "category", "target")
 _DATASET_TOKEN_LABELS = ("pos_tags", "ner_tags", "tags")
-_ALL_LABELS = (*USUAL_LABEL_COLUMNS, *_DATASET_LABELS, *_DATASET_TOKEN_LABELS)
+# Added by `glc-hf apply`: where each label comes from.
+LABEL_SOURCE_COLUMN = "label_source"
+_ALL_LABELS = (*USUAL_LABEL_COLUMNS, *_DATASET_LABELS, *_DATASET_TOKEN_LABELS, LABEL_SOURCE_COLUMN)
 
 _TEXTS = (
     "text", "sentence", "content", "review", "question", "utterance", "tweet", "comment", "document", "body",

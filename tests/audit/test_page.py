@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from datasets import Dataset
 from PIL import Image
 
 from glc_hf import CorruptionMatrix
+from glc_hf.audit import page as page_module
 from glc_hf.audit.findings import Findings
 from glc_hf.audit.page import make_page
 from glc_hf.correction.sources import SourceRow, SourceTable
@@ -50,7 +49,7 @@ def _data(page: str) -> dict[str, Any]:
 def test_page_contains_the_most_suspect_rows_and_the_total_number() -> None:
     page, findings = _page()
     data = _data(page)
-    shown = [row["p"] for row in data["rows"]]
+    shown = data["rows"]["p"]
     assert len(shown) == 1000
     assert shown == sorted(shown, reverse=True)
     assert min(shown) >= np.sort(findings.p_wrong)[-1000] - 1e-6
@@ -101,7 +100,7 @@ def test_text_of_rows_is_never_interpreted_as_html() -> None:
     page, _ = _page(30)
     assert "</script><script>" not in page
     assert page.count("<script") == 2
-    texts = [row["text"] for row in _data(page)["rows"]]
+    texts = _data(page)["rows"]["text"]
     assert any(text.startswith(EVIL[0]) for text in texts)
     assert any(text.startswith(EVIL[2]) for text in texts)
     assert "<title>Label audit: &lt;animals&gt;</title>" in page
@@ -111,22 +110,48 @@ def test_images_become_thumbnails_and_words_keep_their_context() -> None:
     findings = _findings(4)
     pictures = [Image.new("RGB", size, (200, 20, 20)) for size in ((8, 8), (640, 480), (96, 20), (1, 1))]
     page = make_page(findings, Dataset.from_dict({"image": pictures}), ("image",), "image", "t", 10)
-    for row in _data(page)["rows"]:
-        assert row["image"].startswith(("data:image/png;base64,", "data:image/jpeg;base64,"))
-        assert len(row["image"]) < 8000
+    for image in _data(page)["rows"]["image"]:
+        assert image.startswith(("data:image/png;base64,", "data:image/jpeg;base64,"))
+        assert len(image) < 8000
     findings.word = np.array([0, 30, 1, 2])
     words = [[f"w{n}" for n in range(60)]] * 4
     page = make_page(findings, Dataset.from_dict({"tokens": words}), ("tokens",), "token", "t", 10)
-    for row in _data(page)["rows"]:
-        assert row["words"][row["word"]] == f"w{findings.word[row['row']]}"
-        assert len(row["words"]) <= 41
+    shown = _data(page)["rows"]
+    for row, position, context, mark in zip(*(shown[n] for n in ("row", "position", "words", "mark")), strict=True):
+        assert position == findings.word[row]
+        assert context[mark] == f"w{position}"
+        assert len(context) <= 41
 
 
 def test_images_can_be_paths(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     rows = Dataset.from_dict({"image": [str(tmp_path / "a.png")] * 3})
     page = make_page(_findings(3), rows, ("image",), "image", "t", 10)
-    assert all(row["image"].startswith("data:image/png;base64,") for row in _data(page)["rows"])
+    assert all(image.startswith("data:image/png;base64,") for image in _data(page)["rows"]["image"])
+
+
+def test_texts_of_many_rows_are_cut_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Dataset.from_dict({"text": ["x" * 9000] * 30})
+    texts = _data(make_page(_findings(30), rows, ("text",), "text", "t", 30))["rows"]["text"]
+    assert {len(text) for text in texts} == {4002}
+    monkeypatch.setattr(page_module, "_MAX_PAGE_CHARACTERS", 15_000)
+    texts = _data(make_page(_findings(30), rows, ("text",), "text", "t", 30))["rows"]["text"]
+    assert {len(text) for text in texts} == {502}
+
+
+def test_decisions_are_kept_per_dataset_and_classes() -> None:
+    def review(texts: list[str], names: list[str] = NAMES, seed: int = 0) -> dict[str, Any]:
+        findings = _findings(len(texts), seed)
+        findings.matrix = CorruptionMatrix.uniform(3, 0.3, label_names=names)
+        rows = Dataset.from_dict({"text": texts, "label": [0] * len(texts)})
+        return _data(make_page(findings, rows, ("text",), "text", "t", 9, label_column="label"))["review"]
+
+    first = review(["a", "b", "c"])
+    assert first["dataset"]["input_columns"] == ["text"]
+    assert first["dataset"]["label_column"] == "label"
+    assert review(["a", "b", "c"], seed=7) == first  # another audit of the same rows
+    assert review(["a", "c", "b"])["key"] != first["key"]
+    assert review(["a", "b", "c"], ["x", "y", "z"])["key"] != first["key"]
 
 
 def test_matrix_with_many_classes_is_described_in_text() -> None:
@@ -134,91 +159,8 @@ def test_matrix_with_many_classes_is_described_in_text() -> None:
     findings = Findings(matrix, np.arange(5), None, np.arange(5), np.arange(5), np.zeros(5))
     data = _data(make_page(findings, Dataset.from_dict({"text": ["x"] * 5}), ("text",), "text", "t", 10))
     assert data["matrix"] is None
+    assert data["review"]["named"] is False
     assert "Too many classes to draw" in data["matrixNote"]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Headless Chromium, if installed."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver_path = shutil.which("chromedriver")
-    if program is None or driver_path is None:
-        pytest.skip("chromium and chromedriver are not installed")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    profile = tmp_path_factory.mktemp("profile")
-    for option in ("headless", "no-sandbox", "disable-gpu", "disable-background-networking", "disable-dev-shm-usage"):
-        options.add_argument(f"--{option}")
-    options.add_argument(f"--user-data-dir={profile}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
-    yield driver
-    driver.quit()
-
-
-def test_page_works_in_a_real_browser(browser: Any, tmp_path: Path) -> None:
-    page, _ = _page()
-    path = tmp_path / "audit.html"
-    path.write_text(page, encoding="utf-8")
-    browser.get(path.as_uri())
-
-    def column(index: int) -> list[str]:
-        return browser.execute_script(
-            "return [...document.querySelectorAll('#rows tbody tr')].map((row) => row.cells[arguments[0]].innerText)",
-            index,
-        )
-
-    def find(selector: str) -> Any:
-        return browser.find_element("css selector", selector)
-
-    # On load: the matrix, one line per class, the most suspect rows; scripts in the text did not run.
-    assert browser.title == "Label audit: <animals>"
-    assert len(browser.find_elements("css selector", "#heat button")) == 9
-    assert len(browser.find_elements("css selector", "#classes tr")) == 4
-    assert len(browser.find_elements("css selector", "#rows img, #rows script, #rows b")) == 0
-    assert len(column(0)) == 100
-    assert column(0) == sorted(column(0), reverse=True)
-    texts = column(4)
-    assert any(text.startswith("</script><script>") for text in texts)
-
-    # Sorting in both directions and by another column.
-    find("th[data-key=p] button").click()
-    assert column(0) == sorted(column(0))
-    find("th[data-key=row] button").click()
-    rows = [int(row.replace(",", "")) for row in column(3)]
-    assert rows == sorted(rows)
-    assert find("th[data-key=row]").get_attribute("aria-sort") == "ascending"
-
-    # Filtering by text and by class, and clearing the filters.
-    find("#text").send_keys("number 17")
-    expected = [row["text"] for row in _data(page)["rows"] if "number 17" in row["text"]]
-    assert find("#count").text == f"{len(expected):,} of 1,000 match"
-    assert all("number 17" in text for text in column(4))
-    find("#clear").click()
-    browser.execute_script(
-        "const s = document.getElementById('given'); s.value = '2'; s.dispatchEvent(new Event('input'))"
-    )
-    assert set(column(1)) == {"<b>cow</b>"}
-    find("#clear").click()
-    assert find("#count").text == "1,000 of 1,000 match"
-
-    # A click on a cell of the matrix shows its rows; "Show more" shows more rows.
-    browser.find_elements("css selector", "#heat button")[1].click()
-    assert set(column(2)) == {"cat"}
-    assert set(column(1)) == {"dog"}
-    find("#clear").click()
-    find("#more").click()
-    assert len(column(0)) == 200
-    find("#text").send_keys("nothing has this")
-    assert column(0) == ["No rows match the filters."]
-    assert not find("#warnings").is_displayed()
-    warnings = ("few trusted rows for <b>cow</b>", EVIL[0])
-    path.write_text(_page(30, warnings=warnings)[0], encoding="utf-8")
-    browser.get(path.as_uri())
-    assert tuple(item.text for item in browser.find_elements("css selector", "#warnings li")) == warnings
-    assert browser.title == "Label audit: <animals>"
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 def test_sources_are_shown_as_text_in_a_real_browser(browser: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def main(argv: list[str]) -> int:
         lines["most frequent corrections"] = text
     print_table("glc_hf: audit", list(lines.items()))
     print(f"written to: {', '.join(map(str, paths))}")
+    print(f"next: glc-hf review {shlex.quote(str(paths[0].parent))}")
     return 0
 
 
@@ -45,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="glc-hf audit",
         description="Estimate for each row the probability that its label is wrong and the label it should have, with "
         "a trained model and its corruption matrix, or with what the votes of several sources say. Writes "
-        "audit.parquet, audit.csv and audit.html.",
+        "audit.parquet, audit.csv and audit.html, the page to review labels (`glc-hf review`).",
     )
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="folder of a model saved by `glc-hf train` or GLCTrainer")
@@ -77,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--max-length", type=int, metavar="N", help="truncate texts to this many tokens")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
-    add("--page-rows", type=int, default=1000, metavar="N", help="maximum number of rows on the page (default: 1000)")
+    add("--page-rows", type=int, default=5000, metavar="N", help="maximum number of rows on the page (default: 5000)")
     add("--output-dir", metavar="FOLDER", help="folder to write to (default: FOLDER/audit)")
     add(
         "--force",

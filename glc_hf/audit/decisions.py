@@ -1,0 +1,220 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""Decisions of people on labels: the file that the review page saves, and tables with columns `row` and `label`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+FORMAT, FORMAT_VERSION = "glc_hf decisions", 1
+KEEP, TAKE, CLASS, SKIP = DECISIONS = ("keep", "suggested", "class", "skip")
+_LAST_ROW = re.compile(r'"row"\s*:\s*(\d+)')
+_FIX = "Save the decisions again on the review page."
+
+
+class Decision(NamedTuple):
+    """
+    The decision on one label.
+
+    Attributes:
+        row: Row of the dataset, starting at 0.
+        word: Position in the row, if rows contain lists of labels.
+        decision: `"keep"`, `"suggested"` (the suggestion is taken), `"class"` (another class) or `"skip"`.
+        label: The label that the row should have: a name, or a class number if the classes have no names.
+        given_label: The label when it was decided on, if known.
+        check: Hash of the row when it was decided on, if known; see [`~glc_hf.audit.row_checks.row_checks`].
+    """
+
+    row: int
+    word: int | None = None
+    decision: str = CLASS
+    label: str | int | None = None
+    given_label: str | int | None = None
+    check: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The row, for messages."""
+        return f"row {self.row}" if self.word is None else f"row {self.row}, word {self.word}"
+
+
+@dataclass
+class Decisions:
+    """
+    Decisions, and what is known about the dataset that they were made for.
+
+    Attributes:
+        entries: The decisions, at most one per label.
+        label_names: Names of the classes, if known.
+        num_labels: Number of classes, if known.
+        fingerprint, num_rows: Hash and number of rows of the dataset, if known.
+        input_columns, label_column: The columns that the hashes are of.
+        from_votes: Whether the given labels follow from votes of several sources, not from a column.
+        origin: Name of the file, for messages.
+    """
+
+    entries: list[Decision]
+    label_names: list[str] | None = None
+    num_labels: int | None = None
+    fingerprint: str | None = None
+    num_rows: int | None = None
+    input_columns: list[str] = field(default_factory=list)
+    label_column: str | None = None
+    from_votes: bool = False
+    origin: str = "the decisions"
+
+    def __post_init__(self) -> None:
+        seen: set[tuple[int, int | None]] = set()
+        for entry in self.entries:
+            if (entry.row, entry.word) in seen:
+                raise ValueError(f"{self.origin}, {entry.place}: there are two decisions for it. Keep one of them.")
+            seen.add((entry.row, entry.word))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Decisions:
+        """
+        Read a file.
+
+        Args:
+            path (`str`): JSON that the review page has saved, or a CSV, TSV, JSON or JSONL table with the columns
+                `row` and `label`, and optionally `word`, `decision` and `given_label`.
+        """
+        path = Path(path).expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no decisions file {path}.")
+        kind, origin = path.suffix.lower(), path.name
+        text = path.read_text(encoding="utf-8-sig")
+        if kind in (".csv", ".tsv"):
+            return cls.of_rows(_read_table(text, "\t" if kind == ".tsv" else ",", origin), origin)
+        if kind == ".jsonl":
+            return cls.of_rows(_read_lines(text, origin), origin)
+        if kind != ".json":
+            raise ValueError(f"{path}: a decisions file ends in .json, .jsonl, .csv or .tsv, not in {kind!r}.")
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{origin} is cut short or damaged {_after_last_row(text)} ({error}). {_FIX}") from error
+        if isinstance(content, list):
+            return cls.of_rows(content, origin)
+        return cls._of_page(content, origin)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Mapping[str, Any]], origin: str = "the decisions") -> Decisions:
+        """Make decisions from dicts with `row` and `label`, and optionally `word`, `decision` and `given_label`."""
+        return cls([_decision(row, number, origin) for number, row in enumerate(rows)], origin=origin)
+
+    @classmethod
+    def _of_page(cls, content: Any, origin: str) -> Decisions:
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(
+                f"{origin} is not a decisions file: it must be saved by the review page (`glc-hf review`), or be a "
+                "table with the columns row and label."
+            )
+        version = content.get("format_version")
+        if version != FORMAT_VERSION:
+            raise ValueError(
+                f"{origin} has format_version {version!r}; this version of glc_hf reads {FORMAT_VERSION}."
+            )
+        entries, dataset = content.get("decisions"), content.get("dataset")
+        if not isinstance(entries, list) or not isinstance(dataset, dict):
+            raise ValueError(f"{origin} is damaged: it has no list of decisions, or no dataset. {_FIX}")
+        decisions = [_decision(entry, number, origin) for number, entry in enumerate(entries)]
+        if content.get("num_decisions") != len(entries):
+            last = f"after {decisions[-1].place}" if decisions else "before the first row"
+            raise ValueError(
+                f"{origin} is cut short {last}: it has {len(entries)} of {content.get('num_decisions')} decisions. "
+                f"{_FIX}"
+            )
+        names = content.get("label_names")
+        return cls(
+            decisions,
+            label_names=None if names is None else [str(name) for name in names],
+            num_labels=content.get("num_labels"),
+            fingerprint=dataset.get("fingerprint"),
+            num_rows=dataset.get("rows"),
+            input_columns=list(dataset.get("input_columns") or ()),
+            label_column=dataset.get("label_column"),
+            from_votes=dataset.get("given_labels") == "votes",
+            origin=origin,
+        )
+
+
+def _decision(entry: Any, number: int, origin: str) -> Decision:
+    if not isinstance(entry, Mapping) or "row" not in entry:
+        raise ValueError(f"{origin}, entry {number + 1}: it has no row. Each decision needs a row and a label.")
+    row = _integer(entry["row"])
+    if row is None or row < 0:
+        raise ValueError(f"{origin}, entry {number + 1}: row {entry['row']!r} is not a row number; they start at 0.")
+    given_word, word = entry.get("word"), None
+    place = f"{origin}, row {row}"
+    if given_word not in (None, ""):
+        word = _integer(given_word)
+        if word is None or word < 0:
+            raise ValueError(f"{place}: word {given_word!r} is not the position of a word; they start at 0.")
+    label, kind = entry.get("label"), entry.get("decision") or CLASS
+    if kind not in DECISIONS:
+        raise ValueError(f"{place}: there is no decision {kind!r}; the decisions are {', '.join(DECISIONS)}.")
+    if kind == SKIP:
+        label = None
+    elif label is None or label == "":
+        raise ValueError(f"{place}: the decision has no label.")
+    elif not isinstance(label, (str, int, float)):
+        raise ValueError(f"{place}: the label {label!r} is neither a name nor a class number.")
+    given, check = entry.get("given_label"), entry.get("check")
+    return Decision(row, word, str(kind), label, None if given == "" else given, check)
+
+
+def _integer(value: Any) -> int | None:
+    """Return a whole number; `None` if it is not one."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(value) if float(value) == int(float(value)) else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _after_last_row(text: str) -> str:
+    rows = _LAST_ROW.findall(text)
+    return f"after row {rows[-1]}" if rows else "before its first row"
+
+
+def _read_table(text: str, delimiter: str, origin: str) -> list[dict[str, Any]]:
+    lines = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
+    header = [name.strip() for name in next(lines, [])]
+    for name in ("row", "label"):
+        if name not in header:
+            raise ValueError(f"{origin} has no column {name!r}; its columns are {', '.join(header) or 'missing'}.")
+    rows = []
+    for values in lines:
+        if not values:
+            continue
+        if len(values) != len(header):
+            row = values[header.index("row")] if len(values) > header.index("row") else "?"
+            raise ValueError(
+                f"{origin}, line {lines.line_num} (row {row}): {len(values)} values for {len(header)} columns; the "
+                "file is cut short or damaged."
+            )
+        rows.append(dict(zip(header, values, strict=True)))
+    return rows
+
+
+def _read_lines(text: str, origin: str) -> list[Any]:
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            if line.strip():
+                rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            where = _after_last_row("\n".join(text.splitlines()[:number]))
+            raise ValueError(f"{origin}, line {number}, is cut short or damaged {where} ({error}).") from error
+    return rows

@@ -1,0 +1,127 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""`glc-hf apply`: write a dataset with the labels that were decided on."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from glc_hf.audit.corrections import Corrections
+
+
+_SEPARATED = (".csv", ".tsv")
+
+
+def main(argv: list[str]) -> int:
+    """Run the command with the arguments that follow `glc-hf apply`."""
+    arguments = _parser().parse_args(argv)
+    if arguments.decisions is None and arguments.auto_fix is None:
+        raise ValueError("name a decisions file, or take suggestions without review: --auto-fix P --audit FILE.")
+    if (arguments.auto_fix is None) != (arguments.audit is None):
+        raise ValueError("--auto-fix P takes suggestions of an audit, --audit FOLDER/audit.csv: give both or none.")
+    from glc_hf.audit.corrections import correct_labels
+    from glc_hf.audit.dataset_file import check_output, write_dataset
+    from glc_hf.audit.decisions import Decisions
+    from glc_hf.cli.data import choose_split, load_splits
+    from glc_hf.cli.terminal import print_table, set_up_messages
+
+    set_up_messages(quiet=not sys.stdout.isatty())
+    output = Path(arguments.output).expanduser()
+    _check_not_input(output, arguments.dataset)
+    check_output(output)
+    dataset = choose_split(load_splits(arguments.dataset, arguments.dataset_config), arguments.split, "--split")
+    corrections = correct_labels(
+        dataset,
+        Decisions([]) if arguments.decisions is None else Decisions.read(arguments.decisions),
+        arguments.label_column,
+        arguments.trusted_column,
+        arguments.auto_fix,
+        arguments.audit,
+        arguments.force,
+    )
+    write_dataset(_with_texts_of_file(corrections, arguments, output), output)
+    lines = {
+        "rows": f"{len(corrections.dataset):,}",
+        "reviewed": f"{corrections.reviewed:,} ({corrections.changed:,} changed, {corrections.skipped:,} skipped)",
+    }
+    if arguments.auto_fix is not None:
+        lines["suggestions taken without review"] = f"{corrections.suggested:,}"
+    print_table("glc_hf: apply", list(lines.items()))
+    print(f"written to: {output}")
+    print(f"next: glc-hf train --dataset {shlex.quote(str(output))} --model NAME --output-dir NEW_FOLDER")
+    return 0
+
+
+def _check_not_input(output: Path, dataset: str) -> None:
+    source = Path(dataset).expanduser()
+    if source.exists() and output.exists() and output.samefile(source):
+        raise ValueError(f"--output {output} is the dataset itself, which is never overwritten: name another file.")
+    if source.is_dir() and output.resolve().is_relative_to(source.resolve()):
+        raise ValueError(
+            f"--output {output} is in the folder of the dataset, where it would become a part of it: name a file "
+            "elsewhere."
+        )
+
+
+def _with_texts_of_file(corrections: Corrections, arguments: argparse.Namespace, output: Path) -> Dataset:
+    """From CSV to CSV, keep the other columns as they are written: 007 and 1.10 stay what they are."""
+    source, dataset = Path(arguments.dataset).expanduser(), corrections.dataset
+    if not (source.is_file() and {source.suffix.lower(), output.suffix.lower()} <= set(_SEPARATED)):
+        return dataset
+    from datasets import Features, Value
+
+    from glc_hf.audit.corrections import with_texts
+    from glc_hf.cli.data import choose_split, load_splits
+
+    names = [name for name in dataset.column_names if name not in corrections.added]
+    strings = Features({name: Value("string") for name in names})
+    texts = choose_split(load_splits(arguments.dataset, features=strings), arguments.split, "--split")
+    return with_texts(corrections, texts)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="glc-hf apply",
+        description="Write a dataset with corrected labels: those decided on by a person, and optionally suggestions "
+        "of the audit. Checked rows are flagged as trusted, and the column label_source says where each label comes "
+        "from (given, reviewed, suggested). Nothing else changes, and the original is never overwritten.",
+    )
+    add = parser.add_argument
+    add(
+        "decisions",
+        nargs="?",
+        metavar="DECISIONS",
+        help="file saved by the review page, or a CSV, TSV, JSON or JSONL table with the columns row and label",
+    )
+    add(
+        "--dataset",
+        required=True,
+        metavar="NAME",
+        help="the audited rows: Hub id, folder, or CSV, TSV, JSON, JSONL or Parquet file",
+    )
+    add("--dataset-config", metavar="NAME", help="configuration of the dataset, if it has several")
+    add("--split", default="train", help="the audited split (default: train)")
+    add(
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="new file that ends in .parquet, .csv, .tsv, .json or .jsonl",
+    )
+    add("--label-column", metavar="COLUMN", help="column of the labels; default: that of the audit")
+    add("--trusted-column", metavar="COLUMN", default="trusted", help="column of the flags (default: trusted)")
+    add(
+        "--auto-fix",
+        type=float,
+        metavar="P",
+        help="also take suggestions with p_wrong of at least P without review; these rows are not flagged as trusted",
+    )
+    add("--audit", metavar="FILE", help="audit.csv or audit.parquet with the suggestions for --auto-fix")
+    add("--force", action="store_true", help="apply although rows without a decision have changed since the audit")
+    return parser
