@@ -60,8 +60,8 @@ def test_every_format_is_read_and_written(glc_hf, tmp_path: Path, source: str, t
     assert "reviewed: 2 (1 changed, 0 skipped)\n" in outcome.out
     assert f"written to: {output}\n" in outcome.out
     assert dataset.read_bytes() == before
-    given = cli_data.load_splits(str(dataset))["train"]
-    result = cli_data.load_splits(str(output))["train"]
+    given = data_files.load_splits(str(dataset))["train"]
+    result = data_files.load_splits(str(output))["train"]
     assert result.column_names == [*given.column_names, "trusted", "label_source"]
     assert result["text"][:] == given["text"][:]
     if target != ".csv":
@@ -121,7 +121,7 @@ def test_datasets_with_features_keep_them(glc_hf, tmp_path: Path, monkeypatch, p
     outcome = glc_hf(*argv, "--output", output)
     assert outcome.code == 0, outcome.err
     monkeypatch.undo()
-    result = cli_data.load_splits(str(output))["train"]
+    result = data_files.load_splits(str(output))["train"]
     assert {column: result.features[column] for column in rows.features} == dict(rows.features)
     assert result["label"][:] == [0, 1, 1]
     assert result[2]["image"].getpixel((0, 0)) == (2, 2, 2)
@@ -195,7 +195,7 @@ def test_words_decided_on_are_corrected_and_trusted_one_by_one(glc_hf, tmp_path:
     features = Features({"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(CLASSES)))})
     rows = {"tokens": [["a", "cat"], ["saw"]], "tags": [[-100, 2], [1]]}
     Dataset.from_dict(rows, features=features).to_parquet(str(tmp_path / "words.parquet"))
-    loaded = cli_data.load_splits(str(tmp_path / "words.parquet"))["train"]
+    loaded = data_files.load_splits(str(tmp_path / "words.parquet"))["train"]
     matrix = CorruptionMatrix.uniform(3, 0.3, label_names=list(CLASSES))
     row, word, given, suggested = np.array([0, 1]), np.array([1, 0]), np.array([2, 1]), np.array([0, 2])
     findings = Findings(matrix, row, word, given, suggested, np.array([0.9, 0.8]))
