@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 TEST_PROCESSES ?= 2
 
 # The benchmarks in the cost table of docs/benchmarks.md; each writes a file in benchmarks/results/.
-BENCHMARKS ?= corrected_loss training_step estimation import_time robust_run
+BENCHMARKS ?= corrected_loss training_step source_costs estimation import_time robust_run
 
 .PHONY: demo test bench long lint format clean
 

@@ -14,7 +14,14 @@ from typing import Any
 from result_files import RESULTS
 
 
-FILES = ["corrected_loss.json", "training_step.json", "estimation.json", "import_time.json", "robust_run.json"]
+FILES = [
+    "corrected_loss.json",
+    "training_step.json",
+    "source_costs.json",
+    "estimation.json",
+    "import_time.json",
+    "robust_run.json",
+]
 
 
 def summary(folder: Path = RESULTS) -> str:

@@ -13,7 +13,8 @@ from datasets import Features
 from transformers.utils import logging
 
 from glc_hf.correction.sources import SourceModel, fit_sources
-from glc_hf.labels.columns import find_label_column
+from glc_hf.correction.sources.fitting import never_voted_on
+from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, NoLabelColumn, find_label_column
 from glc_hf.labels.reading import IGNORED_LABEL, Column, check_same_lengths, read_flags, read_soft_labels
 from glc_hf.labels.row_index import RowIndex
 from glc_hf.labels.storage import is_list_type, stored_column, with_columns
@@ -62,11 +63,12 @@ def label_by_votes(
     label_names: list[str] | None,
     model: SourceModel | None = None,
     held_out: np.ndarray | None = None,
+    no_trusted: str = "No label is trusted: the sources are judged by their agreement.",
 ) -> VotedRows:
     """
     Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. What each
-    source is worth is counted on the trusted rows; without any, it follows from the agreement of the sources. Soft
-    labels are one more source, which votes for the most probable class.
+    source is worth is counted on the trusted rows; without any, or if no source votes on them, it follows from the
+    agreement of the sources. Soft labels are one more source, which votes for the most probable class.
 
     Args:
         dataset (`datasets.Dataset`): The training set, or rows to audit.
@@ -76,6 +78,7 @@ def label_by_votes(
         model ([`SourceModel`], *optional*): What the votes of each source say, if it is known from other rows. Its
             sources may be others than those of the dataset; only votes of sources in both are used.
         held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
+        no_trusted (`str`, *optional*): Warning if no label is trusted.
     """
     column = label_column_of(dataset, args)
     flags = _flags(dataset, args)
@@ -114,7 +117,15 @@ def label_by_votes(
         # Without items that are not trained on, such as special tokens, which no source can vote on.
         items = np.flatnonzero((values != IGNORED_LABEL) & (trusted | (np.diff(votes.offsets) > 0)))
         known = np.flatnonzero((trusted & np.repeat(judging, lengths))[items])
-        model = fit_sources(votes.select(items), num_labels, known, values[items[known]], seed=args.seed)
+        judged = votes.select(items)
+        if not len(known):
+            logger.warning(no_trusted)
+        elif never_voted_on(judged, known):
+            logger.warning(
+                f"No source votes on any of the {len(known):,} trusted labels, so the sources are judged by their "
+                "agreement. The loss uses the trusted labels."
+            )
+        model = fit_sources(judged, num_labels, known, values[items[known]], seed=args.seed)
     values, unused = most_probable_labels(filled.labels, trusted, votes, model)
     if len(unused):
         logger.warning(f"{len(unused):,} rows have no vote and are not trusted: they are not used.")
@@ -222,16 +233,19 @@ def _most_probable(soft: np.ndarray) -> np.ndarray:
     return np.where(soft.any(axis=1), soft.argmax(axis=1), -1)
 
 
-def label_column_of(dataset: datasets.Dataset, args: Any) -> str:
-    """The column of the labels, which may be missing if no row is trusted."""
-    sources = {*(args.source_columns or ()), args.votes_column, args.soft_label_column}
-    rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])
-    if args.label_column is not None and args.label_column not in dataset.column_names:
+def label_column_of(dataset: Any, args: Any) -> str | None:
+    """The column of the labels, which may be missing if no row is trusted; that of the configuration without votes and
+    soft labels. A column of votes is no label column, whatever its name."""
+    votes = (*(args.source_columns or ()), args.votes_column)
+    sources = {*votes, args.soft_label_column} - {None}
+    known = isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)) and dataset.column_names is not None
+    if args.label_column is not None or not sources or not known:
         return args.label_column
+    rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])
     try:
-        return find_label_column(rest, args.label_column, args.trusted_column)
-    except ValueError:
-        return "labels"
+        return find_label_column(rest, None, args.trusted_column)
+    except NoLabelColumn:
+        return next(name for name in USUAL_LABEL_COLUMNS if name not in votes)
 
 
 def _with_labels(

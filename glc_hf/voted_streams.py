@@ -17,7 +17,7 @@ from datasets import Dataset, DatasetInfo, Features, IterableDataset, List, Valu
 from transformers.utils import logging
 
 from glc_hf.correction.sources import SourceModel
-from glc_hf.labels.columns import label_names_of
+from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, label_names_of
 from glc_hf.labels.label_batch import VOTES_KEY
 from glc_hf.labels.reading import Column, parse_flags
 from glc_hf.labels.row_batch import RowBatch
@@ -92,15 +92,17 @@ def label_stream_by_votes(dataset: IterableDataset, args: Any, num_labels: int, 
     first = _first_rows(dataset, args)
     column = label_column_of(first, args)
     names = label_names_of(first, column, network)
-    read = label_by_votes(first, args, num_labels, names)
-    if args.trusted_column in first.column_names and not len(read.model.held_out):
-        logger.warning(
-            f"None of the first {len(first):,} rows of the stream is trusted: the sources are judged by their "
-            "agreement. Put trusted rows first if there are any."
-        )
+    no_trusted = (
+        f"None of the first {len(first):,} rows of the stream is trusted: the sources are judged by their agreement. "
+        "Put trusted rows first if there are any."
+    )
+    read = label_by_votes(first, args, num_labels, names, no_trusted=no_trusted)
     function = _LabelByVotes(args, column, read, first.features, names)
     labeled = add_to_stream(dataset, function, None, needs_index=False, read_ahead=READ_AHEAD)
-    return VotedStream(labeled.filter(_is_known, input_columns=[VOTES_KEY]), read)
+    labeled = labeled.filter(_is_known, input_columns=[VOTES_KEY])
+    # A source with such a name would be taken as the labels if the columns of the stream are not known.
+    names_of_labels = [name for name in args.source_columns or () if name in USUAL_LABEL_COLUMNS]
+    return VotedStream(labeled.remove_columns(names_of_labels) if names_of_labels else labeled, read)
 
 
 def _is_known(likelihood: Any) -> bool:

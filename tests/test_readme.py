@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {
     name: (ROOT / name).read_text(encoding="utf-8")
-    for name in ("README.md", "docs/guide.md", "docs/results.md", "docs/benchmarks.md", "docs/extending.md")
+    for name in (
+        "README.md",
+        *(f"docs/{page}.md" for page in ("guide", "sources", "results", "benchmarks", "extending")),
+    )
 }
 RENDERED = ("README.md", "docs/results.md", "docs/benchmarks.md")
 WITH_SWEEPS = ("docs/guide.md", "docs/results.md")
@@ -119,6 +122,25 @@ def test_every_link_between_pages_and_files_exists() -> None:
     for page, text in PAGES.items():
         for target in re.findall(r"\]\((?!http)([^)#]+)", text):
             assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
+
+
+def test_every_link_to_a_section_has_one() -> None:
+    sections = {
+        (ROOT / page).resolve(): {_anchor(title) for title in re.findall(r"^#+ (.*)$", text, flags=re.M)}
+        for page, text in PAGES.items()
+    }
+    found = 0
+    for page, text in PAGES.items():
+        for target, section in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", text):
+            path = (ROOT / page).parent / target if target else ROOT / page
+            assert section in sections[path.resolve()], f"{page}: {target}#{section}"
+            found += 1
+    assert found > 5
+
+
+def _anchor(title: str) -> str:
+    """The name that GitHub gives to a section."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def _block_with(text: str) -> str:

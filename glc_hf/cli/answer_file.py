@@ -3,14 +3,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from datasets import Dataset
+from datasets import Dataset, Features, List, Value
 
 from glc_hf.cli.options import ANSWER_COLUMNS
+from glc_hf.data.label_values import read_given_flags
 from glc_hf.labels.answers import VOTES_COLUMN, gather_votes
+from glc_hf.labels.columns import (
+    USUAL_LABEL_COLUMNS,
+    Columns,
+    NoLabelColumn,
+    find_columns,
+    find_label_column,
+    is_list_feature,
+)
 from glc_hf.labels.reading import read_soft_labels
+from glc_hf.labels.storage import column_in_order, flat_values
 
 
 if TYPE_CHECKING:
@@ -22,6 +33,62 @@ def columns_of_votes(config: GLCConfig) -> list[str]:
     """Return the columns that hold votes or soft labels."""
     votes = [*(config.source_columns or ()), config.votes_column, config.soft_label_column]
     return [name for name in votes if name is not None]
+
+
+def columns_of(features: Features, options: TrainOptions, task: str) -> Columns:
+    """Return the roles of the columns, those named by options first."""
+    data, config = options.data, options.config
+    inputs = {
+        "token": (data.tokens_column,),
+        "image": (data.image_column,),
+        "text": (data.text_column, data.text_pair_column),
+    }
+    sources = columns_of_votes(config)
+    rest = Features({name: feature for name, feature in features.items() if name not in sources})
+    return find_columns(rest, inputs, task, config.label_column, config.trusted_column)
+
+
+def with_label_column(dataset: Dataset, others: Sequence[Dataset], options: TrainOptions, task: str) -> Dataset:
+    """
+    Return rows that have votes or soft labels, with an empty column of labels if they have none and none is trusted.
+
+    Args:
+        dataset (`Dataset`): The rows.
+        others (`Sequence[Dataset]`): Trusted file and other splits; the column gets the name of their labels.
+        options (`TrainOptions`): The options of the command.
+        task (`str`): `"auto"`, or the task.
+    """
+    config, names = options.config, dataset.column_names
+    if not columns_of_votes(config) or _label_column(dataset, config) is not None:
+        return dataset
+    if config.trusted_column in names and len(read_given_flags(dataset, config.trusted_column).rows_with(1)):
+        return dataset  # trusted rows need labels: `find_columns` says that there are none
+    found = next(filter(None, (_label_column(other, config) for other in others)), None)
+    if found is None and config.label_column is not None:
+        return dataset  # `find_columns` says that there is no such column
+    name = found or next(name for name in ("label", *USUAL_LABEL_COLUMNS) if name not in names)
+    sources = [source for source in config.source_columns or () if source in names]
+    if not any(is_list_feature(dataset.features[source]) for source in sources):
+        return dataset.add_column(name, pa.nulls(len(dataset), pa.int64()), feature=Value("int64"))
+    feature = List(Value("int64"))
+    words = columns_of(Features({**dataset.features, name: feature}), options, task).inputs[0]
+    _, offsets = flat_values(column_in_order(dataset, words))
+    empty = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.nulls(int(offsets[-1]), pa.int64()))
+    return dataset.add_column(name, empty, feature=feature)
+
+
+def _label_column(dataset: Dataset, config: GLCConfig) -> str | None:
+    """Return the column of the labels; `None` without one. Empty if several could be it: `find_columns` says so."""
+    sources = columns_of_votes(config)
+    rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])
+    if config.label_column is not None:
+        return config.label_column if config.label_column in rest.column_names else None
+    try:
+        return find_label_column(rest, None, config.trusted_column)
+    except NoLabelColumn:
+        return None
+    except ValueError:
+        return ""
 
 
 def check_task(task: str, options: TrainOptions) -> None:

@@ -23,8 +23,8 @@ from glc_hf.audit.findings import (
 )
 from glc_hf.audit.judging import REASON, ROW, Judged, judge
 from glc_hf.audit.page import write_audit
-from glc_hf.cli.answer_file import add_answers, check_task, columns_of_votes
-from glc_hf.cli.data import Rows, choose_split, columns_of, load_rows, load_splits
+from glc_hf.cli.answer_file import add_answers, check_task, columns_of, columns_of_votes, with_label_column
+from glc_hf.cli.data import Rows, choose_split, load_rows, load_splits
 from glc_hf.cli.model import check_labels_fit, prepare
 from glc_hf.cli.options import DataArguments, ModelArguments, NoiseArguments
 from glc_hf.cli.parsing import TrainOptions
@@ -259,6 +259,7 @@ def _load(options: TrainOptions, matrix: CorruptionMatrix, task: str, arguments:
                 f"the dataset has no column {name!r} of votes; its columns are {', '.join(train.column_names)}. Name "
                 "those of the votes with --source-columns or --votes-column."
             )
+    train = with_label_column(train, [], options, task)
     columns = columns_of(train.features, options, task)
     check_task(columns.task, options)
     check_words(train, columns.inputs[0], columns.label, "the dataset")

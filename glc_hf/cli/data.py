@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import Dataset, DatasetDict, Features
+from datasets import Dataset, DatasetDict
 
 from glc_hf.cli.answer_file import (
     add_answers,
     check_task,
+    columns_of,
     columns_of_votes,
     number_of_soft_labels,
+    with_label_column,
     with_missing_votes,
 )
 from glc_hf.cli.digits import digits_dataset
@@ -26,15 +28,17 @@ from glc_hf.data.data_files import choose_split, load_splits
 from glc_hf.data.dataset_check import EVAL, GOLD, TRAIN, check_dataset, skip_missing
 from glc_hf.data.label_spelling import normalize_labels
 from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part, trusted_rows
-from glc_hf.labels.columns import Columns, find_columns, is_list_feature
-from glc_hf.labels.encoding import check_words, encode_flags, encode_labels, has_labels, number_of_classes
+from glc_hf.labels.columns import Columns, has_labels, is_list_feature, number_of_classes
+from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags, read_integers
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.noise.corrupt import corrupt_labels
 from glc_hf.noise.families import WEAK, noise_families, noise_matrix
 from glc_hf.randomness import random_uint64
+from glc_hf.training.config import GLCConfig
 from glc_hf.trusted import mark_trusted, merge_trusted
+from glc_hf.voted_rows import has_votes
 
 
 if TYPE_CHECKING:
@@ -96,16 +100,20 @@ def load_parts(options: TrainOptions) -> Parts:
         train = add_answers(
             train, choose_split(_load(data.answers, options, "--answers"), "train", "--answers"), options
         )
+    gold, evaluation = _trusted_dataset(options), _evaluation_dataset(options)
+    others = [gold, evaluation, *(split for name, split in splits.items() if name != data.train_split)]
+    others = [other for other in others if other is not None]
+    train = with_label_column(train, others, options, options.model.task)
     columns = columns_of(train.features, options, options.model.task)
-    evaluation = _evaluation_split(splits, train, options, columns)
+    if evaluation is not None:
+        _check_evaluation_columns(evaluation, options, columns)
+    else:
+        evaluation = _evaluation_split(splits, train, options, columns)
     parts = {TRAIN: train}
     if evaluation is not None:
         parts[EVAL] = evaluation.select_columns([*columns.inputs, columns.label])
-    sources = columns_of_votes(options.config)
-    if data.trusted_dataset is not None:
-        gold = _load(data.trusted_dataset, options, "--trusted-dataset")
-        name = data.train_split if data.train_split in gold else "train"
-        parts[GOLD] = with_missing_votes(choose_split(gold, name, "--trusted-dataset"), train, sources)
+    if gold is not None:
+        parts[GOLD] = with_missing_votes(gold, train, columns_of_votes(options.config))
     notes = []
     if data.normalize_labels:
         names = [columns.label, options.config.noisy_label_column, *(options.config.source_columns or ())]
@@ -152,8 +160,12 @@ def load_rows(options: TrainOptions) -> Rows:
         check_words(dataset, columns.inputs[0], columns.label, part)
     # Rows with votes need no label of their own.
     unlabeled = (TRAIN,) if sources else ()
-    parts, names = encode_labels(parts, columns.label, options.config.noisy_label_column, unlabeled=unlabeled)
-    num_labels = number_of_classes(list(parts.values()), columns.label, names)
+    second, soft = options.config.noisy_label_column, options.config.soft_label_column
+    votes = [name for name in sources if name != soft]
+    parts, names = encode_labels(parts, columns.label, second, unlabeled=unlabeled, votes=votes)
+    num_labels = 0
+    if soft is None or names is not None or has_labels(parts[TRAIN], columns.label):
+        num_labels = number_of_classes(list(parts.values()), columns.label, names, votes)
     train, evaluation = parts[TRAIN], parts.get(EVAL)
     num_labels = max(num_labels, number_of_soft_labels(train, options.config, names))
     rows = Rows(train, evaluation, columns, names, num_labels)
@@ -164,7 +176,7 @@ def load_rows(options: TrainOptions) -> Rows:
     rows.train = rows.train.select_columns([*needed, flag] if marked else needed)
     if evaluation is not None:
         rows.evaluation = _subset(evaluation, data.max_eval_samples, options.seed)
-    if data.trusted_dataset is not None:
+    if GOLD in parts:
         gold = parts[GOLD].select_columns(needed)
         if gold.features != rows.train.features:  # for example the string types of CSV and Parquet
             gold = gold.cast(rows.train.features)
@@ -182,6 +194,23 @@ def _load(name: str, options: TrainOptions, option: str = "--dataset", config: s
     return load_splits(name, config, option, options.data.delimiter, options.data.encoding)
 
 
+def _trusted_dataset(options: TrainOptions) -> Dataset | None:
+    if options.data.trusted_dataset is None:
+        return None
+    splits = _load(options.data.trusted_dataset, options, "--trusted-dataset")
+    name = options.data.train_split if options.data.train_split in splits else "train"
+    return choose_split(splits, name, "--trusted-dataset")
+
+
+def _evaluation_dataset(options: TrainOptions) -> Dataset | None:
+    if options.data.eval_dataset is None:
+        return None
+    splits, name = _load(options.data.eval_dataset, options, "--eval-dataset"), options.data.eval_split
+    if name is None:
+        name = next((usual for usual in ("test", "validation") if usual in splits), "train")
+    return choose_split(splits, name, "--eval-dataset")
+
+
 def _say_problems(parts: Parts, options: TrainOptions) -> None:
     """Print the problems of the data in a few lines. Raises for those that would stop the run later."""
     report = check_parts(parts, options, quick=True)  # in every process: all of them must stop
@@ -190,33 +219,17 @@ def _say_problems(parts: Parts, options: TrainOptions) -> None:
         logger.warning(line)
 
 
-def columns_of(features: Features, options: TrainOptions, task: str) -> Columns:
-    """Return the roles of the columns, those named by options first."""
-    data, config = options.data, options.config
-    inputs = {
-        "token": (data.tokens_column,),
-        "image": (data.image_column,),
-        "text": (data.text_column, data.text_pair_column),
-    }
-    sources = columns_of_votes(config)
-    rest = Features({name: feature for name, feature in features.items() if name not in sources})
-    return find_columns(rest, inputs, task, config.label_column, config.trusted_column)
+def _check_evaluation_columns(evaluation: Dataset, options: TrainOptions, columns: Columns) -> None:
+    for column in (*columns.inputs, columns.label):
+        if column not in evaluation.features:
+            raise ValueError(
+                f"--eval-dataset {options.data.eval_dataset} has no column {column!r}, which the training split has; "
+                f"its columns are {', '.join(evaluation.column_names)}. Use the same names in both."
+            )
 
 
 def _evaluation_split(splits: DatasetDict, train: Dataset, options: TrainOptions, columns: Columns) -> Dataset | None:
-    name, file = options.data.eval_split, options.data.eval_dataset
-    if file is not None:
-        splits = _load(file, options, "--eval-dataset")
-        if name is None:
-            name = next((usual for usual in ("test", "validation") if usual in splits), "train")
-        split = choose_split(splits, name, "--eval-dataset")
-        for column in (*columns.inputs, columns.label):
-            if column not in split.features:
-                raise ValueError(
-                    f"--eval-dataset {file} has no column {column!r}, which the training split has; its columns are "
-                    f"{', '.join(split.column_names)}. Use the same names in both."
-                )
-        return split
+    name = options.data.eval_split
     if name is not None:
         split = choose_split(splits, name, "--eval-split")
         if columns.label not in split.features:
@@ -249,7 +262,9 @@ def _check_source_of_trust(train: Dataset, options: TrainOptions) -> None:
             "that are noisy already does not correct them: name the correct ones with --trusted-column or "
             "--trusted-dataset."
         )
-    if not known and not noise.simulated and get_method(options.config.method).needs_trusted:
+    # The votes of several sources can do without trusted rows; a column that was named must exist.
+    optional = has_votes(options.config) and flag == GLCConfig.trusted_column
+    if not (known or optional or noise.simulated) and get_method(options.config.method).needs_trusted:
         raise ValueError(
             f"no row is known to be trusted: there is no column {flag!r} (columns: {', '.join(train.column_names)}). "
             "Name the correct labels in one of three ways: a column of flags (--trusted-column NAME), a second file "
@@ -285,8 +300,13 @@ def _hold_out(rows: Rows, options: TrainOptions, what: str) -> None:
             chosen = held_out_trusted_rows(train, share, seed=seed, **columns)
             options.config.trusted_eval_fraction = 0.0
     else:
-        total = len(train)
-        chosen = np.sort(_random_order(total, seed)[: int(_SHARE * total)])
+        labeled = np.arange(len(train))
+        if has_votes(options.config):  # labels that are not trusted are not used
+            what, labeled = "trusted rows", labeled[:0]
+        elif options.config.soft_label_column is not None:
+            what, labeled = "rows with a label", np.flatnonzero(read_integers(train, label).values >= 0)
+        total = len(labeled)
+        chosen = np.sort(labeled[_random_order(total, seed)[: int(_SHARE * total)]])
     if len(chosen) == 0:
         logger.warning(
             f"There is no evaluation split, and {total:,} {what} are too few to hold any out: no accuracy is reported."

@@ -279,7 +279,7 @@ class _Check:
                 f"{len(without)} of {len(trained)} classes have no trusted row: {some_names(without)}.",
                 "What their noise is like can't be estimated: check a few of their rows.",
             )  # fmt: skip
-        if len(trained) == 1:
+        if len(trained) == 1 and not self.votes:
             self.add_classes(
                 "one_class", WARNING, TRAIN, 1, f"all labels are {trained[0].name!r}.", "Training needs two classes."
             )
@@ -295,11 +295,12 @@ class _Check:
             disjoint = not any(entry.evaluation and entry.train for entry in classes)
             # Training rows may lack classes that are numbers; names in none of them are another set of classes.
             severity = ERROR if disjoint and not are_numbers([entry.name for entry in classes]) else WARNING
-            self.add_classes(
-                "unknown_eval_labels", severity, EVAL, len(unknown),
-                f"{len(unknown)} classes of {EVAL} have no training row: {some_names(unknown)}.",
-                "Use the same class names in both.",
-            )  # fmt: skip
+            if severity == ERROR or not self.votes:  # classes can occur as votes only
+                self.add_classes(
+                    "unknown_eval_labels", severity, EVAL, len(unknown),
+                    f"{len(unknown)} classes of {EVAL} have no training row: {some_names(unknown)}.",
+                    "Use the same class names in both.",
+                )  # fmt: skip
 
     # ------------------------------------------------------------------ inputs
     def check_inputs(self) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
-from glc_hf.labels.encoding import MISSING_NAMES
+from glc_hf.labels.columns import MISSING_NAMES
 from glc_hf.labels.reading import IGNORED_LABEL, class_names, parse_flag
 from glc_hf.labels.storage import column_in_order, flat_values
 

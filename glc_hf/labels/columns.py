@@ -1,14 +1,18 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Columns of the inputs and the labels, found by their names and types; the task that follows from them."""
+"""Columns of the inputs and the labels, found by their names and types; the task and the classes of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from datasets import Features, Image, Value
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import ClassLabel, Dataset, Features, Image, Value
 
 from glc_hf.labels.reading import class_names, require_column
+from glc_hf.labels.storage import column_in_order, flat_values
 
 
 # Names that collators know, in the order in which they are preferred.
@@ -27,6 +31,12 @@ _TEXTS = (
 _TEXT_PAIRS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text1", "text2"))
 _IMAGES = ("image", "img")
 _TOKENS = ("tokens", "words")
+# What spreadsheets and programs write for a missing value.
+MISSING_NAMES = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
+
+
+class NoLabelColumn(ValueError):
+    """Raised if no column is known to hold the labels."""
 
 
 class Columns(NamedTuple):
@@ -79,7 +89,8 @@ def find_columns(
 def find_label_column(dataset: Any, label_column: str | None = None, trusted_column: str | None = None) -> str:
     """
     Return the column of the labels: the one named; else `labels`, `label` or `label_ids`; else the only column with a
-    name that datasets use, such as `fine_label` or `ner_tags`; else the only column of classes.
+    name that datasets use, such as `fine_label` or `ner_tags`; else the only column of classes. Raises
+    [`NoLabelColumn`] if there is none.
 
     Args:
         dataset: A `Dataset`, or an `IterableDataset` with known columns.
@@ -116,7 +127,9 @@ def _find_label(
         candidates = classes or [name for name in USUAL_LABEL_COLUMNS if name in names][:1]
     if len(candidates) == 1:
         return candidates[0]
-    raise _unclear(problem if candidates else "no column is known to hold the labels", features or names, option)
+    if not candidates:
+        raise _unclear("no column is known to hold the labels", features or names, option, NoLabelColumn)
+    raise _unclear(problem, features or names, option)
 
 
 def is_list_feature(feature: Any) -> bool:
@@ -167,8 +180,8 @@ def _is_string(feature: Any) -> bool:
     return isinstance(feature, Value) and feature.dtype in ("string", "large_string", "string_view")
 
 
-def _unclear(problem: str, columns: Iterable[str], option: str) -> ValueError:
-    return ValueError(f"{problem}: name {option}. Columns: {', '.join(columns)}.")
+def _unclear(problem: str, columns: Iterable[str], option: str, kind: type[ValueError] = ValueError) -> ValueError:
+    return kind(f"{problem}: name {option}. Columns: {', '.join(columns)}.")
 
 
 def label_names_of(dataset: Any, label_column: str, model: Any) -> list[str] | None:
@@ -203,3 +216,128 @@ def with_usual_label_column(dataset: Any, column: str | None, usual: str = "labe
         rest = [name for name in USUAL_LABEL_COLUMNS if name in names and name != column]
         dataset = dataset.remove_columns(rest) if rest else dataset
     return dataset if column in (*USUAL_LABEL_COLUMNS, usual) else dataset.rename_column(column, usual)
+
+
+# ---------------------------------------------------------------------- classes in files
+def number_of_classes(parts: list[Dataset], column: str, names: list[str] | None, votes: Sequence[str] = ()) -> int:
+    """Return K: the number of names, or the largest label or vote plus one. `votes` are the columns of the votes."""
+    if names is not None:
+        return len(names)
+    columns = [values_of(part, name) for part in parts for name in (column, *votes) if name in part.column_names]
+    values = [value for found in columns if is_number(found.type) for value in found.unique().to_pylist()]
+    classes = [int(value) for value in values if value is not None and value >= 0]
+    if not classes:
+        raise ValueError(f"there is no label in column {column!r}{' and no vote' if votes else ''}.")
+    if min(classes) == 1:
+        warnings.warn(
+            "the labels start at 1, but classes are counted from 0: class 0 has no rows. Subtract 1, or write the "
+            "classes as names.",
+            stacklevel=2,
+        )
+    return max(classes) + 1
+
+
+def has_labels(dataset: Dataset, column: str) -> bool:
+    """Whether any row has a label: test splits published without labels hold only -1 or nothing."""
+    if column not in dataset.features:
+        return False
+    values = values_of(dataset, column)
+    if pa.types.is_integer(values.type):
+        return pc.any(pc.greater_equal(values, 0)).as_py() is True
+    return values.null_count < len(values)
+
+
+def names_in_files(parts: dict[str, Dataset], column: str, votes: Sequence[str]) -> list[str] | None:
+    """Return the distinct names, sorted; sorted as numbers if all of them are numbers. If a source has a `ClassLabel`
+    with all of them, its order is used."""
+    voted, own = _names_in_votes(parts, votes)
+    if not any(_is_name(type_of_values(part.features[column])) for part in parts.values()):
+        labels = (values_of(part, column) for part in parts.values())
+        if own is None and any(values.null_count < len(values) for values in labels):
+            return None
+        return own or _in_order(voted) or None
+    names_of = {
+        part: {str(value) for value in values_of(dataset, column).unique().to_pylist() if value is not None}
+        for part, dataset in parts.items()
+    }
+    names = set().union(*names_of.values())
+    _check_same_names(names_of)
+    _check_same_names({f"column {column!r}": names, "a source of votes": voted})
+    missing = {name for name in names if name.strip().lower() in MISSING_NAMES}
+    if missing and _are_numbers(names - missing):
+        raise ValueError(
+            f"column {column!r} holds labels {_some(missing)} among numbers: leave rows without a label out, or write "
+            "the classes as names."
+        )
+    if missing:
+        warnings.warn(
+            f"column {column!r} holds labels {_some(missing)}, taken as a class like any other; if it means that the "
+            "label is missing, leave those rows out.",
+            stacklevel=2,
+        )
+    names |= voted
+    return own if own is not None and names <= set(own) else _in_order(names)
+
+
+def _names_in_votes(parts: dict[str, Dataset], columns: Sequence[str]) -> tuple[set[str], list[str] | None]:
+    """Return the names that occur as votes, and the classes of the first source that has a `ClassLabel`. What programs
+    write for a missing value is no class; the vote is refused when votes are read."""
+    names: set[str] = set()
+    own: list[str] | None = None
+    for part in parts.values():
+        for column in (name for name in columns if name in part.column_names):
+            classes = class_names(part.features[column])
+            own = own or classes
+            values = values_of(part, column)
+            if classes is not None:
+                names.update(classes)
+            elif _is_name(values.type):
+                names.update(str(value) for value in values.unique().to_pylist() if value is not None and value != "")
+    return {name for name in names if name.strip().lower() not in MISSING_NAMES}, own
+
+
+def _in_order(names: set[str]) -> list[str]:
+    return sorted(names, key=int) if _are_numbers(names) else sorted(names)
+
+
+def _are_numbers(names: set[str]) -> bool:
+    return all(name.lstrip("-").isdigit() for name in names)
+
+
+def _is_name(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.bool_()
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _check_same_names(names_of: dict[str, set[str]]) -> None:
+    """Raise if parts have no label in common; warn about labels of one part only, which may be typing errors."""
+    filled = [(part, names) for part, names in names_of.items() if names]
+    first, known = filled[0] if filled else ("", set())
+    for part, names in filled[1:]:
+        if not names & known:
+            raise ValueError(
+                f"{part} and {first} have no label in common: {_some(names)} and {_some(known)}. Use the same class "
+                "names in both."
+            )
+        if names - known:
+            warnings.warn(f"{part} has labels that {first} does not have: {_some(names - known)}.", stacklevel=2)
+
+
+def _some(names: set[str]) -> str:
+    return ", ".join(sorted(names)[:5]) + (", …" if len(names) > 5 else "")
+
+
+def values_of(dataset: Dataset, column: str) -> pa.ChunkedArray:
+    """The values of a column, those in lists one after the other."""
+    return flat_values(column_in_order(dataset, column))[0]
+
+
+def type_of_values(feature: Any) -> pa.DataType:
+    """The type of the values of a column of labels, flags or votes, or of those in its lists."""
+    feature = getattr(feature, "feature", feature)
+    if not isinstance(feature, (ClassLabel, Value)):
+        raise ValueError(f"a column of labels or flags holds {feature}; it must hold names or numbers.")
+    return feature.pa_type

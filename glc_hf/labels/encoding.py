@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, List, Value
 
-from glc_hf.labels.columns import is_list_feature
+from glc_hf.labels.columns import is_list_feature, is_number, names_in_files, type_of_values, values_of
 from glc_hf.labels.reading import class_names, read_flags
 from glc_hf.labels.row_index import RowIndex
 from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, to_arrow, value_type
@@ -23,8 +22,6 @@ _NEW_COLUMN = "__encoded__"
 # A vote or label that is missing, and a value that is not a class, until an error names it.
 NO_VOTE, NO_CLASS = -1, -2
 MISSING_RULE = "None, -1, NaN and empty text are missing votes"
-# What spreadsheets and programs write for a missing value.
-MISSING_NAMES = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
 
 
 def encode_labels(
@@ -33,6 +30,7 @@ def encode_labels(
     second: str | None = None,
     names: list[str] | None = None,
     unlabeled: tuple[str, ...] = (),
+    votes: Sequence[str] = (),
 ) -> tuple[dict[str, Dataset], list[str] | None]:
     """
     Encode labels so that all parts (training split, evaluation split, trusted file) have the same classes.
@@ -49,13 +47,14 @@ def encode_labels(
         second (`str`, *optional*): Second column of labels, encoded the same way in the parts that have it.
         names (`list[str]`, *optional*): The classes if they are known: those of a trained model.
         unlabeled (`tuple[str, ...]`, *optional*): Parts in which a missing label becomes -1 and is no error.
+        votes (`Sequence[str]`, *optional*): Columns of votes. Names that occur only there are classes too.
 
     Returns:
         The parts, and the names of the classes (`None` if they have none).
     """
     if names is None:
         known = (class_names(part.features[column]) for part in parts.values())
-        names = next((found for found in known if found is not None), None) or _names_in_files(parts, column)
+        names = next((found for found in known if found is not None), None) or names_in_files(parts, column, votes)
     encoded = {}
     for name, part in parts.items():
         for labels in (column, second):
@@ -71,7 +70,7 @@ def encode_labels(
 def encode_flags(dataset: Dataset, column: str) -> Dataset:
     """Convert trusted flags (see [`~glc_hf.labels.reading.read_flags`]) to booleans, which `datasets` can merge."""
     feature: Any = Value("bool")
-    if _value_type(dataset.features[column]) == pa.bool_():
+    if type_of_values(dataset.features[column]) == pa.bool_():
         return dataset
     flags = read_flags(dataset, column)
     feature = feature if flags.offsets is None else List(feature)
@@ -79,82 +78,13 @@ def encode_flags(dataset: Dataset, column: str) -> Dataset:
     return _with_column(dataset, column, to_arrow(flags.values, flags.offsets, arrow_type), feature)
 
 
-def number_of_classes(parts: list[Dataset], column: str, names: list[str] | None) -> int:
-    """Return K: the number of names, or the largest label plus one."""
-    if names is not None:
-        return len(names)
-    bounds = [pc.min_max(_values(part, column)).as_py() for part in parts if len(part)]
-    bounds = [bound for bound in bounds if bound["max"] is not None]
-    if min(bound["min"] for bound in bounds) == 1:
-        warnings.warn(
-            "the labels start at 1, but classes are counted from 0: class 0 has no rows. Subtract 1, or write the "
-            "classes as names.",
-            stacklevel=2,
-        )
-    return max(bound["max"] for bound in bounds) + 1
-
-
-def has_labels(dataset: Dataset, column: str) -> bool:
-    """Whether any row has a label: test splits published without labels hold only -1 or nothing."""
-    if column not in dataset.features:
-        return False
-    values = _values(dataset, column)
-    if pa.types.is_integer(values.type):
-        return pc.any(pc.greater_equal(values, 0)).as_py() is True
-    return values.null_count < len(values)
-
-
-def _names_in_files(parts: dict[str, Dataset], column: str) -> list[str] | None:
-    """Return the distinct names, sorted; sorted as numbers if all of them are numbers."""
-    types = [_value_type(part.features[column]) for part in parts.values()]
-    if not any(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.bool_() for kind in types):
-        return None
-    names_of = {
-        part: {str(value) for value in _values(dataset, column).unique().to_pylist() if value is not None}
-        for part, dataset in parts.items()
-    }
-    _check_same_names(names_of)
-    names = set().union(*names_of.values())
-    missing = {name for name in names if name.strip().lower() in MISSING_NAMES}
-    are_numbers = all(name.lstrip("-").isdigit() for name in names - missing)
-    if missing and are_numbers:
-        raise ValueError(
-            f"column {column!r} holds labels {_some(missing)} among numbers: leave rows without a label out, or write "
-            "the classes as names."
-        )
-    if missing:
-        warnings.warn(
-            f"column {column!r} holds labels {_some(missing)}, taken as a class like any other; if it means that the "
-            "label is missing, leave those rows out.",
-            stacklevel=2,
-        )
-    return sorted(names, key=int) if are_numbers else sorted(names)
-
-
-def _check_same_names(names_of: dict[str, set[str]]) -> None:
-    """Raise if parts have no label in common; warn about labels of one part only, which may be typing errors."""
-    (first, known), *rest = names_of.items()
-    for part, names in rest:
-        if names and known and not names & known:
-            raise ValueError(
-                f"{part} and {first} have no label in common: {_some(names)} and {_some(known)}. Use the same class "
-                "names in both."
-            )
-        if names - known:
-            warnings.warn(f"{part} has labels that {first} does not have: {_some(names - known)}.", stacklevel=2)
-
-
-def _some(names: set[str]) -> str:
-    return ", ".join(sorted(names)[:5]) + (", …" if len(names) > 5 else "")
-
-
 def _as_classes(dataset: Dataset, column: str, names: list[str], part: str, allow_missing: bool) -> Dataset:
     own = class_names(dataset.features[column])
-    if own == names and not (allow_missing and _values(dataset, column).null_count):
+    if own == names and not (allow_missing and values_of(dataset, column).null_count):
         return dataset
     class_of = {name: label for label, name in enumerate(names)}
-    numbers = own is None and pa.types.is_integer(_value_type(dataset.features[column]))
-    distinct = _values(dataset, column).unique().to_pylist()
+    numbers = own is None and pa.types.is_integer(type_of_values(dataset.features[column]))
+    distinct = values_of(dataset, column).unique().to_pylist()
     by_number = numbers and not all(str(value) in class_of for value in distinct if value is not None and value >= 0)
     classes = f"{', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
 
@@ -178,10 +108,10 @@ def _as_classes(dataset: Dataset, column: str, names: list[str], part: str, allo
 
 
 def _as_integers(dataset: Dataset, column: str, part: str, allow_missing: bool) -> Dataset:
-    kind = _value_type(dataset.features[column])
-    if pa.types.is_integer(kind) and not (allow_missing and _values(dataset, column).null_count):
+    kind = type_of_values(dataset.features[column])
+    if pa.types.is_integer(kind) and not (allow_missing and values_of(dataset, column).null_count):
         return dataset
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+    if not (is_number(kind) or (allow_missing and pa.types.is_null(kind))):
         raise ValueError(f"column {column!r} of {part} holds {kind}; labels are classes: names or integers.")
 
     def integer(value: Any) -> int:
@@ -216,17 +146,6 @@ def _with_column(dataset: Dataset, column: str, values: Any, feature: Any) -> Da
     # The new column first: a dataset without columns forgets its number of rows.
     dataset = dataset.add_column(_NEW_COLUMN, values, feature=feature)
     return dataset.remove_columns(column).rename_column(_NEW_COLUMN, column)
-
-
-def _values(dataset: Dataset, column: str) -> pa.ChunkedArray:
-    return flat_values(column_in_order(dataset, column))[0]
-
-
-def _value_type(feature: Any) -> pa.DataType:
-    feature = getattr(feature, "feature", feature)
-    if not isinstance(feature, (ClassLabel, Value)):
-        raise ValueError(f"a column of labels or flags holds {feature}; it must hold names or numbers.")
-    return feature.pa_type
 
 
 def check_words(dataset: Dataset, words: str, label: str, part: str) -> None:

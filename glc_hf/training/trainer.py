@@ -52,7 +52,7 @@ from glc_hf.training.resume import (
 from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
 from glc_hf.training.training_data import training_data
-from glc_hf.voted_rows import has_votes, label_by_probabilities
+from glc_hf.voted_rows import has_votes, label_by_probabilities, label_column_of
 from glc_hf.voted_streams import label_training_set
 
 
@@ -115,7 +115,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
             classes = None if model is None else check_model(model)
             train_dataset, soft = label_by_probabilities(train_dataset, args, classes)
-        columns = {"label_column": args.label_column, "trusted_column": args.trusted_column}
+        columns = {"label_column": label_column_of(train_dataset, args), "trusted_column": args.trusted_column}
         held_out = held_out_trusted_rows(train_dataset, args.trusted_eval_fraction, seed=args.seed, **columns)
         eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out, **columns)
         super().__init__(
@@ -151,7 +151,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             elif soft is not None:
                 check_soft_labels(soft.shape[1], self.num_labels, args.soft_label_column)
             self.training_data = training_data(
-                train_dataset, args, self.num_labels, method_class, held_out, voted, soft
+                train_dataset, args, self.num_labels, method_class, held_out, voted, soft, columns["label_column"]
             )
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self.given_matrix, self.class_names)

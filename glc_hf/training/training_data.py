@@ -24,7 +24,7 @@ from glc_hf.methods.base import Method, Part, Stage
 from glc_hf.randomness import random_uint64
 from glc_hf.training.batches import FlaggedRows, MixedSampler
 from glc_hf.training.config import GLCConfig
-from glc_hf.voted_rows import VotedRows
+from glc_hf.voted_rows import VotedRows, label_column_of
 from glc_hf.voted_streams import VotedStream
 
 
@@ -39,11 +39,14 @@ def training_data(
     held_out: np.ndarray | None = None,
     voted: VotedRows | VotedStream | None = None,
     soft: np.ndarray | None = None,
+    label_column: str | None = None,
 ) -> TrainingData:
     """The rows of a `train_dataset`, checked. Rows in `held_out` are not used by any stage. `voted` are the rows with
-    their votes, and `soft` the soft labels of all rows."""
+    their votes, and `soft` the soft labels of all rows. `label_column` is that of `args` or the one that was found."""
     if isinstance(voted, VotedStream):
-        read = MapData(voted.read.dataset, args, num_labels, method, voted.read.unused, voted.read.votes)
+        rows = voted.read
+        column = label_column_of(rows.dataset, args)
+        read = MapData(rows.dataset, args, num_labels, method, rows.unused, rows.votes, label_column=column)
         return StreamData(dataset, args, method, read, voted.model)
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return StreamData(dataset, args, method)
@@ -60,7 +63,7 @@ def training_data(
     votes = None
     if voted is not None:
         votes, held_out = voted.votes, np.union1d(voted.unused, [] if held_out is None else held_out).astype(np.int64)
-    return MapData(dataset, args, num_labels, method, held_out, votes, soft)
+    return MapData(dataset, args, num_labels, method, held_out, votes, soft, label_column)
 
 
 class TrainingData:
@@ -126,12 +129,13 @@ class MapData(TrainingData):
         held_out: np.ndarray | None = None,
         votes: Votes | None = None,
         soft: np.ndarray | None = None,
+        label_column: str | None = None,
     ) -> None:
         self.args = args
         self.num_labels = num_labels
         self.rows = LabeledRows(
             dataset,
-            args.label_column,
+            label_column or args.label_column,
             args.trusted_column,
             num_labels,
             method.name,
@@ -265,15 +269,13 @@ class StreamData(TrainingData):
                 f"the stream has no column {args.trusted_column!r} (its columns: {', '.join(columns)}): the flag must "
                 "be in the stream. `mark_trusted` adds it, and `GLCConfig(trusted_column=…)` names another column."
             )
-        # If the columns are not known, as after `map`, the label may have any usual name.
-        self.label_column = (
-            find_label_column(dataset, args.label_column, args.trusted_column)
-            if columns is not None
-            else args.label_column
-        )
         self.read, self.stream_sources = read, sources
+        # If the columns are not known, as after `map`, the label may have any usual name.
+        self.label_column = args.label_column
         if read is not None:
             self.votes, self.label_column = read.votes, read.label_column
+        elif columns is not None:
+            self.label_column = find_label_column(dataset, args.label_column, args.trusted_column)
 
     def check(self, method: Method) -> None:
         read = self.read if method.needs_trusted and not method.counts_votes else None

@@ -222,6 +222,26 @@ def test_predictions_of_the_classes_improve_tables_from_few_trusted_items():
     assert error(refined) < error(counted)
 
 
+@pytest.mark.parametrize("with_probs", [False, True])
+def test_trusted_items_that_no_source_votes_on_leave_the_estimate_as_it_is(with_probs):
+    classes, dense = annotators(600, [0.9, 0.6, 0.7], 3, coverage=0.6)
+    probs = np.full((600, 3), 0.2) if with_probs else None
+    if with_probs:
+        probs[np.arange(600), classes] = 0.6
+    silent = np.arange(0, 600, 3)
+    dense[silent] = -1
+    kept = np.setdiff1d(np.arange(600), silent)
+    votes = Votes.from_dense(dense)
+    found = fit_sources(votes, 3, silent, classes[silent], class_probs=probs)
+    nobody = np.empty(0, dtype=np.int64)
+    expected = fit_sources(votes.select(kept), 3, nobody, nobody, None if probs is None else probs[kept])
+    for name in ("given_vote", "coverage", "weights", "class_rates", "trusted_votes"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.temperature == 1.0
+    assert (found.held_out == np.zeros((200, 3))).all()
+    assert np.diag(found.matrices()["0"].probs).mean() > 0.75
+
+
 def test_held_out_likelihoods_do_not_know_the_label_of_their_item():
     rng = np.random.default_rng(0)
     classes = rng.integers(4, size=200)  # the votes know nothing

@@ -23,12 +23,12 @@ COMMON = ["--report_to", "none", "--disable_tqdm", "True"]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Run an example in this process, in an empty folder."""
 
-    def run_example(name: str, *argv: str) -> str:
+    def run_example(name: str, *argv: str, matrix: str = "corruption_matrix.json") -> str:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", [name, "--output_dir", "out", *argv])
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
         assert (tmp_path / "out" / "model.safetensors").is_file()
-        assert (tmp_path / "out" / "corruption_matrix.json").is_file()
+        assert (tmp_path / "out" / matrix).is_file()
         return capsys.readouterr().out
 
     return run_example
@@ -71,6 +71,31 @@ def test_own_csv(run, tmp_path: Path) -> None:
     assert (int(issues), total) == (pytest.approx(wrong, abs=5), "300")
     first = (tmp_path / "out" / "labels_to_check.csv").read_text().splitlines()
     assert first[0] == "text,given_label,suggested_label,is_label_issue,label_score"
+
+
+def _sources(out: str) -> list[str]:
+    """The sources in the printed table, in its order."""
+    return [line.split()[0] for line in out.splitlines() if re.match(r"\w+ +\d+ \(\d+%\)", line)]
+
+
+def test_llm_and_rules(run, tmp_path: Path) -> None:
+    out = run("llm_and_rules.py", *COMMON, matrix="corruption_matrices.json")
+    assert _sources(out) == ["rule", "gpt", "llama"]
+    assert "billing → account 4" in out  # an error of `llama`
+    ways = {name: float(share) for name, share in re.findall(r"^  (\w+): ([\d.]+)%", out, re.MULTILINE)}
+    assert ways["all_sources"] > ways["majority_vote"]
+    assert float(re.search(r"accuracy on the test split: ([\d.]+)", out)[1]) > 0.95
+    # A file, with the network that the first run wrote.
+    words = {"billing": "invoice", "delivery": "parcel", "account": "login"}
+    lines = ["text,gpt,rule,label,trusted"]
+    for row, (name, word) in enumerate(list(words.items()) * 40):
+        known = row % 4 == 0
+        rule = "billing" if name == "billing" else ""
+        lines.append(f"my {word} {row},{name if row % 5 else 'account'},{rule},{name if known else ''},{known}")
+    (tmp_path / "tickets.csv").write_text("\n".join(lines))
+    argv = ["--csv", "tickets.csv", "--source_columns", "gpt", "rule", "--model", "out/tiny-network"]
+    out = run("llm_and_rules.py", *argv, "--max_steps", "4", *COMMON, matrix="corruption_matrices.json")
+    assert _sources(out) == ["rule", "gpt"]
 
 
 def test_existing_script(run) -> None:

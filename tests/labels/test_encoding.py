@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from glc_hf.labels.encoding import encode_flags, encode_labels, has_labels, number_of_classes
+from glc_hf.labels.columns import has_labels, number_of_classes
+from glc_hf.labels.encoding import encode_flags, encode_labels
 
 
 def column(values: list[Any], feature: Any = None, name: str = "label") -> Dataset:
@@ -158,3 +159,60 @@ def test_a_label_of_only_one_file_is_warned_about() -> None:
 def test_labels_that_start_at_one_are_warned_about() -> None:
     with pytest.warns(UserWarning, match="start at 1"):
         assert number_of_classes([column([1, 2, 3])], "label", None) == 4
+
+
+# ---------------------------------------------------------------------- classes of votes
+def voted(labels: list[Any], *votes: list[Any], features: dict[str, Any] | None = None) -> Dataset:
+    """A dataset with labels and the columns `a`, `b` of votes."""
+    data = {"label": labels, **dict(zip("ab", votes, strict=False))}
+    return Dataset.from_dict(data, features=Features(features) if features else None)
+
+
+def test_classes_that_occur_as_votes_only_are_classes() -> None:
+    parts = {"train": voted(["dog", None, None], ["dog", "ant", None], ["", "cat", "dog"])}
+    with pytest.warns(UserWarning, match="a source of votes has labels that column 'label' does not have: ant, cat"):
+        encoded, names = encode_labels(parts, "label", unlabeled=("train",), votes=["a", "b"])
+    assert names == ["ant", "cat", "dog"]
+    assert encoded["train"]["label"][:] == [2, -1, -1]
+    assert encoded["train"]["a"][:] == ["dog", "ant", None]
+
+
+@pytest.mark.parametrize("kind", [Value("int64"), Value("string"), Value("float64"), Value("null")], ids=str)
+def test_votes_alone_give_the_names_if_there_is_no_label(kind: Any) -> None:
+    features = {"label": kind, "a": List(Value("string"))}
+    parts = {"train": voted([None, None], [["b", None], ["c", "a"]], features=features)}
+    encoded, names = encode_labels(parts, "label", unlabeled=("train",), votes=["a"])
+    assert names == ["a", "b", "c"]
+    assert encoded["train"]["label"][:] == [-1, -1]
+
+
+def test_votes_next_to_numbers_are_numbers() -> None:
+    parts = {"train": voted([0, None, 1], [4.0, None, 2.0], [0, -1, 0])}
+    encoded, names = encode_labels(parts, "label", unlabeled=("train",), votes=["a", "b"])
+    assert names is None
+    assert number_of_classes(list(encoded.values()), "label", names, ["a", "b"]) == 5
+    assert number_of_classes(list(encoded.values()), "label", names) == 2
+    nothing = [voted([None, None], [None, None], features={"label": Value("int64"), "a": Value("int64")})]
+    with pytest.raises(ValueError, match="no label in column 'label' and no vote"):
+        number_of_classes(nothing, "label", None, ["a"])
+
+
+def test_class_label_of_a_source_gives_the_order() -> None:
+    features = {"label": Value("string"), "a": ClassLabel(names=["zebra", "ant", "emu"])}
+    parts = {"train": voted(["ant", None], [0, None], features=features)}
+    with pytest.warns(UserWarning, match="does not have: emu, zebra"):
+        encoded, names = encode_labels(parts, "label", unlabeled=("train",), votes=["a"])
+    assert names == ["zebra", "ant", "emu"]
+    assert encoded["train"]["label"][:] == [1, -1]
+
+
+def test_what_programs_write_for_a_missing_vote_is_no_class() -> None:
+    parts = {"train": voted(["dog", "dog"], ["None", "cat"], ["n/a", "dog"])}
+    with pytest.warns(UserWarning, match="does not have: cat"):
+        _, names = encode_labels(parts, "label", votes=["a", "b"])
+    assert names == ["cat", "dog"]
+
+
+def test_votes_and_labels_with_no_name_in_common_are_an_error() -> None:
+    with pytest.raises(ValueError, match="a source of votes and column 'label' have no label in common: DOG and dog"):
+        encode_labels({"train": voted(["dog", "dog"], ["DOG", None])}, "label", votes=["a"])

@@ -178,6 +178,70 @@ def test_sources_alone_are_enough_without_trusted_rows(tmp_path, settings):
     assert list(trainer.corruption_matrices) == ["good", "fair"]
 
 
+def without_votes_on_trusted_rows(data: Dataset) -> Dataset:
+    for name in SOURCES:
+        column = [None if flag else vote for flag, vote in zip(data["trusted"], data[name], strict=True)]
+        data = data.remove_columns(name).add_column(name, column)
+    return data
+
+
+@pytest.mark.parametrize("settings", [{"method": "glc"}, {"method": "auto", "pretrained": True}])
+def test_sources_that_never_saw_the_trusted_rows_are_judged_by_their_agreement(tmp_path, caplog, settings):
+    data, true = voted_rows()
+    data = without_votes_on_trusted_rows(data)
+    trainer = make_trainer(tmp_path, data, **settings)
+    said = "No source votes on any of the 60 trusted labels, so the sources are judged by their agreement."
+    assert caplog.text.count(said) == 1
+    untrusted = ~np.array(data["trusted"])
+    alone = make_trainer(tmp_path, data.select(np.flatnonzero(untrusted)).remove_columns(["label", "trusted"]))
+    labels = np.array(trainer.train_dataset["label"])
+    assert (labels[untrusted] == np.array(alone.train_dataset["labels"])).all()
+    assert (labels == true)[~untrusted].all()
+    trainer.train()
+    diagonals = [matrix.probs.diagonal().mean() for matrix in trainer.corruption_matrices.values()]
+    assert diagonals[0] > diagonals[1] > diagonals[2]
+    assert trainer.sources()["good"].trusted_votes == 0
+    assert trainer.training_data.rows.count("trusted") == 60
+    flags = torch.tensor([True, False])
+    items = torch.tensor([int(np.flatnonzero(~untrusted)[0]), int(np.flatnonzero(untrusted)[0])])
+    logits = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
+    trainer.method.judges = torch.empty(0, dtype=torch.int64)
+    losses = trainer.method.item_losses(logits, label_batch(torch.from_numpy(labels)[items], flags, items))
+    plain = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels)[items], reduction="none")
+    assert losses[0] == pytest.approx(float(plain[0]))
+    assert losses[1] != pytest.approx(float(plain[1]))
+
+
+# ---------------------------------------------------------------------- columns
+@pytest.mark.parametrize("name", ["labels", "label_ids", "category"])
+def test_source_may_have_the_name_of_a_label_column(tmp_path, name):
+    data, _ = voted_rows(120)
+    usual = make_trainer(tmp_path / "usual", data)
+    renamed = make_trainer(tmp_path / "renamed", data.rename_column("good", name), source_columns=[name, *SOURCES[1:]])
+    assert renamed.training_data.label_column == "label"
+    assert renamed.train_dataset["label"][:] == usual.train_dataset["label"][:]
+    for trainer in (usual, renamed):
+        trainer.train()
+    assert same_weights(weights(usual.model), weights(renamed.model))
+
+
+def test_source_called_labels_without_a_label_column(tmp_path):
+    data, true = voted_rows(120)
+    data = data.remove_columns(["label", "trusted"]).rename_column("good", "labels")
+    trainer = make_trainer(tmp_path, data, source_columns=["labels", "fair"])
+    assert trainer.training_data.label_column == "label"
+    assert (np.array(trainer.train_dataset["label"]) == true).mean() > 0.7
+    trainer.train()
+
+
+def test_several_columns_that_could_be_the_labels_are_an_error(tmp_path):
+    data, _ = voted_rows(60)
+    data = data.rename_column("label", "category").add_column("target", [0] * 60)
+    with pytest.raises(ValueError, match=r"could be the labels \(category, target\): name label_column="):
+        make_trainer(tmp_path, data)
+    assert make_trainer(tmp_path, data, label_column="category").training_data.label_column == "category"
+
+
 def token_trainer(folder: Any, data: Dataset, **settings: Any) -> GLCTrainer:
     settings = {"method": "glc", "source_columns": ["rule", "other"], "max_steps": 4, **settings}
     return GLCTrainer(token_bert(), config(folder, **settings), train_dataset=data, data_collator=token_collator())

@@ -19,7 +19,13 @@ from glc_hf.labels.label_batch import VOTES_KEY
 from glc_hf.labels.transforms import batches_of_stream
 from glc_hf.training.stage_trainer import StageTrainer
 from tests.labels.streamed import arrow, python, typed
-from tests.training.test_voted_rows import SOURCES, make_trainer, voted_rows, voted_token_rows
+from tests.training.test_voted_rows import (
+    SOURCES,
+    make_trainer,
+    voted_rows,
+    voted_token_rows,
+    without_votes_on_trusted_rows,
+)
 from tests.training.tiny import bert, config, same_weights, token_bert, token_collator, weights
 
 
@@ -119,6 +125,28 @@ def test_stream_without_flags_is_judged_by_agreement(tmp_path):
     ]
     assert trainers[0].corruption_matrices == trainers[1].corruption_matrices
     assert trainers[1].method.has_trusted is False
+
+
+@pytest.mark.parametrize("columns_are_known", [True, False])
+def test_source_of_a_stream_may_have_the_name_of_a_label_column(tmp_path, columns_are_known):
+    data, _ = voted_rows(120)
+    data = data.rename_column("good", "labels")
+    stream = arrow(data, 1) if columns_are_known else IterableDataset.from_generator(lambda: iter(data))
+    chosen = {"source_columns": ["labels", *SOURCES[1:]], **IN_ORDER}
+    trainers = [make_trainer(tmp_path, rows, **chosen) for rows in (data, stream)]
+    assert [trainer.training_data.label_column for trainer in trainers] == ["label", "label"]
+    for trainer in trainers:
+        trainer.train()
+    assert trainers[0].corruption_matrices == trainers[1].corruption_matrices
+
+
+def test_sources_that_never_saw_the_trusted_rows_of_a_stream_are_judged_by_agreement(tmp_path, caplog):
+    data = without_votes_on_trusted_rows(voted_rows(120)[0])
+    stream = make_trainer(tmp_path, arrow(data, 1), **IN_ORDER)
+    said = "trusted labels, so the sources are judged by their agreement."
+    assert (caplog.text.count(said), caplog.text.count("is trusted")) == (1, 0)
+    assert str(stream.sources()) == str(make_trainer(tmp_path, data, **IN_ORDER).sources())
+    stream.train()
 
 
 # ---------------------------------------------------------------------- what reaches the loss
@@ -221,6 +249,7 @@ def test_warning_if_no_row_that_was_read_is_trusted(tmp_path, monkeypatch, caplo
     trainer = make_trainer(tmp_path, arrow(last, 1), **IN_ORDER)
     message = "None of the first 30 rows of the stream is trusted: the sources are judged by their agreement."
     assert message in caplog.text
+    assert caplog.text.count("judged by their agreement") == 1
     trainer.train()
     with pytest.raises(
         ValueError, match=r"'trusted_only' needs trusted rows, but column 'trusted' marks none of the "

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -43,7 +45,8 @@ def fit_sources(
 
     Without trusted items, the tables come from EM that starts at the shares of the votes (Dawid and Skene 1979, with
     the prior above). Whether a source votes then says something about the class only if it always votes for the same
-    one, as many rules do, and the temperature is 1.
+    one, as many rules do, and the temperature is 1. So it is if no source votes on any trusted item, as in a file of
+    trusted rows that the sources never saw: their silence there says nothing.
 
     Sources that vote alike beyond what the true class explains share their weight: S copies have the weight 1/S.
 
@@ -60,6 +63,11 @@ def fit_sources(
     items, labels = _checked_trusted(votes, num_labels, trusted_items, trusted_labels)
     check_votes(votes, num_labels)
     log_probs = _checked_log_probs(class_probs, len(votes), num_labels)
+    if len(items) and never_voted_on(votes, items):
+        others = np.setdiff1d(np.arange(len(votes)), items)
+        probs = None if class_probs is None else np.asarray(class_probs)[others]
+        model = fit_sources(votes.select(others), num_labels, items[:0], items[:0], probs, seed)
+        return replace(model, held_out=np.zeros((len(items), num_labels)))
     counts = VoteCounts(votes, num_labels, items, labels)
     if counts.rules:
         log_probs = None
@@ -84,6 +92,11 @@ def fit_sources(
         held_out = counts.held_out(folds)
         temperature = _best_temperature(held_out, rates.log(), labels)
     return counts.model(temperature, rates, temperature * held_out)
+
+
+def never_voted_on(votes: Votes, items: np.ndarray) -> bool:
+    """Whether there are votes, but none on these items."""
+    return len(votes.labels) > 0 and not (np.diff(votes.offsets)[items] > 0).any()
 
 
 def _fit_without_trusted(counts: VoteCounts, log_probs: Tensor | None, seed: int) -> Tensor:
