@@ -22,6 +22,7 @@ import error_curve
 import paper_tables
 import real_noise
 import review
+import sources
 import trec
 import trusted_rows
 
@@ -32,6 +33,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/benchmarks.md": {
         "digits": digits.summary,
         "real_noise": real_noise.summary,
+        "sources": sources.summary,
         "audit": audit.summary,
         "review": review.summary,
         "trusted_rows": trusted_rows.summary,

@@ -148,7 +148,8 @@ class Total(NamedTuple):
     level: float
 
     def __str__(self) -> str:
-        return f"{self.expected:,.0f} ({format_level(self.level)} interval {self.low:,.0f} to {self.high:,.0f})"
+        interval = f"{format_level(self.level)} interval {self.low:,.0f} to {self.high:,.0f}"
+        return f"{self.expected:,.0f} ({interval}, if errors depend on the class only)"
 
 
 @dataclass
