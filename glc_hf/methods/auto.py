@@ -75,7 +75,6 @@ _NOISY_MODELS = {
 _VOTES_MODEL = "a linear model with the votes of all sources"
 _TRUSTED_MODELS = {
     "trusted": "a linear model of the trusted rows",
-    "tuned": "one of all labels, tuned on the trusted rows,",
     "stack": "one of the trusted rows and the predicted noisy labels",
 }
 _NOT_PRETRAINED = "the network is not pretrained"

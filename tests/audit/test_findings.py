@@ -98,7 +98,8 @@ def test_interval_of_wrong_labels_combines_chance_and_the_matrix() -> None:
     total = estimated.total_wrong
     assert total.low == pytest.approx(100 - np.hypot(by_chance, 400 * (0.25 - low)), abs=1e-2)
     assert total.high == pytest.approx(100 + np.hypot(by_chance, 400 * (high - 0.25)), abs=1e-2)
-    assert str(total) == f"100 (90% interval {total.low:.0f} to {total.high:.0f})"
+    interval = f"90% interval {total.low:.0f} to {total.high:.0f}"
+    assert str(total) == f"100 ({interval}, if errors depend on the class only)"
     # A class without trusted rows could have any noise rate, but there are no more wrong labels than untrusted ones.
     nothing = _findings([0] * 4, [0] * 4, [0.5, 0.5, 0.0, 0.0], trusted_rows=[0, 0]).total_wrong
     assert (nothing.low, nothing.high) == (0.0, 2.0)

@@ -116,8 +116,8 @@ def _dataset(number: int) -> Dataset:
 
 
 def _html(number: int = 30, names: list[str] | None = NAMES, limit: int = 100_000) -> str:
-    """Rows in the order of the page: row n has class n mod 3 and the next class as suggestion, except those that are no
-    issues, the last ones."""
+    """Rows in the order of the page: row n has class n mod 3 and the next class as suggestion; the last rows are no
+    issues."""
     rows = np.arange(number)
     given = rows % 3
     suggested = np.where(rows >= 0.8 * number, given, (given + 1) % 3)

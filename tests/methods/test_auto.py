@@ -127,7 +127,9 @@ def runs(tmp_path_factory) -> Callable[[str], Run]:
     def run(kind: str) -> Run:
         if kind not in trained:
             folder = tmp_path_factory.mktemp(kind)
-            trained[kind] = train(folder, rows_of_kind(kind), max_steps=-1, num_train_epochs=2)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(auto, "_CORRECTED_LEVEL", 0.3)  # 60 trusted rows are too few for a clear difference
+                trained[kind] = train(folder, rows_of_kind(kind), max_steps=-1, num_train_epochs=2)
         return trained[kind]
 
     return run
@@ -256,14 +258,14 @@ def flags(right: int, of: int = 100) -> torch.Tensor:
     ("right", "corrected_part"),
     [
         ({"no_correction": 90, "trusted": 70}, 1.0),
-        ({"plain": 90, "tuned": 70}, 1.0),
+        ({"plain": 90, "trusted": 70, "tuned": 95}, 1.0),  # a model that is tuned stays close to that of all labels
         ({"glc": 90, "stack": 70}, 1.0),
         ({"plain": 71, "glc": 71, "trusted": 70}, 0.5),  # chance
         ({"plain": 70, "glc": 70, "trusted": 71}, 0.5),
         ({"glc": 72, "trusted": 70}, 0.5),  # clear enough for trusted rows, but not for the corrected loss
         ({"glc": 70, "trusted": 72}, 0.0),
         ({"trusted": 70}, 0.0),
-        ({"glc": 80, "tuned": 90}, 0.0),
+        ({"glc": 80, "stack": 90}, 0.0),
     ],
 )
 def test_noisy_labels_are_used_if_a_model_of_them_is_clearly_better(right, corrected_part):
