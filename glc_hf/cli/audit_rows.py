@@ -8,7 +8,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 from datasets import Dataset, Image, List, Value
 
 from glc_hf.audit.findings import (
@@ -32,9 +34,12 @@ from glc_hf.cli.report import COMPARISON_FILE, DIGITS
 from glc_hf.correction.reliability import matrix_warnings, same_row_for_every_class
 from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
+from glc_hf.data.label_spelling import normalize_labels
+from glc_hf.data.label_values import is_missing
 from glc_hf.hub.facts import read_facts
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
+from glc_hf.labels.storage import column_in_order, is_list_type
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices, load_sources
 from glc_hf.noise.families import WEAK
@@ -45,6 +50,10 @@ from glc_hf.training.trainer import GLCTrainer
 _TASKS = {"text-classification": "text", "token-classification": "token", "image-classification": "image"}
 SUGGEST_FILE = "suggest.csv"
 _WORD = "__word__"
+# Values of a row without a label.
+_NOT_JUDGED = {GIVEN: IGNORED_LABEL, SUGGESTED: IGNORED_LABEL, P_WRONG: 0.0, IS_ISSUE: False, SCORE: 1.0}
+# Options of the run about how rows are read.
+_READING = ("delimiter", "encoding", "normalize_labels", "on_missing")
 _VOTE_COLUMNS = ("source_columns", "votes_column")
 _COLUMNS = ("label_column", "trusted_column", "text_column", "text_pair_column", "image_column", "tokens_column")
 _TRUSTED = "trusted"
@@ -124,7 +133,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     if verdict is not None and verdict.judges_model:
         warnings.insert(0, f"verdict of the training: {verdict.sentence}")
     options = _train_options(folder, facts, arguments, votes=sources is not None)
-    raw, rows = _load(options, matrix, _TASKS[facts["task"]], arguments)
+    raw, rows, numbers = _load(options, matrix, _TASKS[facts["task"]], arguments)
     check_audit_columns(raw)
     check_labels_fit(rows)
     task, flag = rows.columns.task, options.config.trusted_column
@@ -136,7 +145,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     trainer = GLCTrainer(prepared.model, options.config, data_collator=prepared.collator, corruption_matrix=known)
     trainer.given_sources = sources
     judged = judge(trainer, prepared.train, arguments.folds)
-    audited = _add_columns(raw, rows, judged.audited())
+    audited = _add_columns(raw, rows, numbers, judged.audited())
     findings = Findings.of(audited, matrix, judged.note)
     output = Path(arguments.output_dir).expanduser() if arguments.output_dir else folder / "audit"
     name = options.data.dataset or (facts.get("dataset") or {}).get("name") or "the run"
@@ -149,14 +158,16 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     num_suggested = 0
     if arguments.suggest:
         paths.append(output / SUGGEST_FILE)
-        num_suggested = _write_suggestions(judged, arguments.suggest, raw, inputs, paths[-1])
+        num_suggested = _write_suggestions(judged, arguments.suggest, raw, numbers, inputs, paths[-1])
     return FolderAudit(findings, trusted, paths, warnings, num_suggested)
 
 
-def _write_suggestions(judged: Judged, number: int, raw: Dataset, inputs: tuple[str, ...], path: Path) -> int:
+def _write_suggestions(
+    judged: Judged, number: int, raw: Dataset, numbers: np.ndarray, inputs: tuple[str, ...], path: Path
+) -> int:
     """Write the rows to check next, best first, without images. Returns how many there are."""
     suggested = judged.suggested(number).with_format(None)
-    rows = list(suggested[ROW])
+    rows = numbers[list(suggested[ROW])].tolist()
     columns: dict[str, Any] = {ROW: rows}
     chosen = raw.with_format(None).select(rows)
     for name in inputs:
@@ -195,6 +206,7 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, vo
             max_length=arguments.max_length or of_run.get("max_length"),
             answers=arguments.answers,
             answer_columns=arguments.answer_columns,
+            **{name: of_run[name] for name in _READING if name in of_run},
         )
         return TrainOptions(data, NoiseArguments(), model, GLCConfig(**config))
     if not dataset.get("on_hub") and dataset.get("name") != DIGITS:
@@ -240,13 +252,17 @@ def _vote_columns(of_run: dict[str, Any], arguments: Namespace) -> dict[str, Any
     return {name: of_run[name] for name in (*_VOTE_COLUMNS, "source_names") if name in of_run}
 
 
-def _load(options: TrainOptions, matrix: CorruptionMatrix, task: str, arguments: Namespace) -> tuple[Dataset, Rows]:
-    """Return the rows as loaded, and the same rows with the class numbers of the model and boolean flags."""
+def _load(
+    options: TrainOptions, matrix: CorruptionMatrix, task: str, arguments: Namespace
+) -> tuple[Dataset, Rows, np.ndarray]:
+    """Return the rows as loaded; those to judge, with the class numbers of the model and boolean flags; and their
+    numbers among the rows as loaded: with `on_missing="skip"`, rows without a label are not judged."""
     data = options.data
     if options.noise.simulated or data.dataset is None:
         rows = load_rows(options)
-        return rows.train, rows
-    raw = choose_split(load_splits(data.dataset, data.dataset_config), data.train_split, "--split")
+        return rows.train, rows, np.arange(len(rows.train))
+    splits = load_splits(data.dataset, data.dataset_config, "--dataset", data.delimiter, data.encoding)
+    raw = choose_split(splits, data.train_split, "--split")
     _forget_missing_columns(options, arguments, raw.column_names)
     train, flag = raw, options.config.trusted_column
     if data.answers is not None:
@@ -263,25 +279,58 @@ def _load(options: TrainOptions, matrix: CorruptionMatrix, task: str, arguments:
     columns = columns_of(train.features, options, task)
     check_task(columns.task, options)
     check_words(train, columns.inputs[0], columns.label, "the dataset")
+    parts, skips = {"the dataset": train}, data.on_missing == "skip"
+    if data.normalize_labels:
+        parts, *_ = normalize_labels(parts, [columns.label, *votes], names=matrix.label_names)
     # Rows with votes need no label of their own.
-    unlabeled = ("the dataset",) if votes else ()
-    encoded, names = encode_labels(
-        {"the dataset": train}, columns.label, names=matrix.label_names, unlabeled=unlabeled
-    )
-    train = encoded["the dataset"]
+    unlabeled = ("the dataset",) if votes or skips else ()
+    encoded, names = encode_labels(parts, columns.label, names=matrix.label_names, unlabeled=unlabeled)
+    train, numbers = encoded["the dataset"], np.arange(len(raw))
+    if skips and not votes:
+        numbers = _rows_with_label(train, columns.label)
+        train = train if len(numbers) == len(train) else train.select(numbers)
     if flag in train.column_names:
-        train = encode_flags(train, flag)
-    return raw, Rows(train, None, columns, names, matrix.num_labels)
+        train = encode_flags(_without_missing_flags(train, flag) if skips else train, flag)
+    return raw, Rows(train, None, columns, names, matrix.num_labels), numbers
 
 
-def _add_columns(raw: Dataset, rows: Rows, audited: Dataset) -> Dataset:
-    """Add the columns of the audit to the rows as loaded; for token labels, one value per word."""
+def _rows_with_label(dataset: Dataset, column: str) -> np.ndarray:
+    """Return the numbers of the rows that have a label; all rows of token labels."""
+    labels = column_in_order(dataset, column)
+    if is_list_type(labels.type):
+        return np.arange(len(dataset))
+    return np.flatnonzero(pc.fill_null(pc.greater_equal(labels, 0), False).to_numpy())
+
+
+def _without_missing_flags(dataset: Dataset, column: str) -> Dataset:
+    """A row without a flag is not trusted."""
+    flags = column_in_order(dataset, column)
+    if is_list_type(flags.type):
+        return dataset
+    values = flags.to_pylist()
+    if not any(map(is_missing, values)):
+        return dataset
+    # Numbers with missing ones among them are read as 1.0 and 0.0.
+    texts = [str(int(value) if isinstance(value, float) else value) for value in values if not is_missing(value)]
+    known = iter(texts)
+    flags = ["false" if is_missing(value) else next(known) for value in values]
+    return dataset.remove_columns(column).add_column(column, flags).select_columns(dataset.column_names)
+
+
+def _add_columns(raw: Dataset, rows: Rows, numbers: np.ndarray, audited: Dataset) -> Dataset:
+    """Add the columns of the audit to the rows as loaded; for token labels, one value per word. A row that was not
+    judged has the given and the suggested label -100."""
     audited = audited.with_format(None)
     columns = {name: list(audited[name]) for name in COLUMNS}
     if rows.columns.task == "token":
         columns = _per_word(columns, audited[_WORD], rows.train.with_format(None)[rows.columns.label])
     for name in COLUMNS:
-        raw = raw.add_column(name, columns[name], feature=audited.features[name])
+        values = columns[name]
+        if len(numbers) < len(raw):
+            values = [_NOT_JUDGED[name]] * len(raw)
+            for number, value in zip(numbers.tolist(), columns[name], strict=True):
+                values[number] = value
+        raw = raw.add_column(name, values, feature=audited.features[name])
     return raw
 
 

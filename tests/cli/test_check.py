@@ -152,6 +152,32 @@ def test_a_messy_file_trains_after_the_fixes(glc_hf, tmp_path: Path, tiny_bert: 
     assert "--normalize-labels: 8 spellings of labels are 3 classes." in outcome.err
     assert "warning: 1 row has an empty text in the training split (row 11)" in outcome.err
     assert "messy.csv: semicolon-separated, UTF-8 with a byte order mark" in outcome.err
+    # Audit, apply and train again: every row stays, with what it was not asked to change.
+    outcome = glc_hf("audit", output, "--dataset", path, "--folds", 0, "--force")  # a short training
+    assert outcome.code == 0, outcome.err
+    audited = Dataset.from_parquet(str(output / "audit" / "audit.parquet"))
+    given = [row["label"] for row in messy_rows(200)]
+    assert [label is None for label in audited["given_label"]] == [not label for label in given]
+    assert set(audited["given_label"]) == {"animal", "food", "tool", None}
+    assert audited["is_label_issue"][7] is False
+    decisions, cleaned = tmp_path / "decisions.csv", tmp_path / "cleaned.csv"
+    decisions.write_text("row,label\n7,tool\n10,food\n", encoding="utf-8")  # row 7 has no label
+    outcome = glc_hf("apply", decisions, "--dataset", path, "--output", cleaned)
+    assert outcome.code == 0, outcome.err
+    rows = list(csv.DictReader(cleaned.open(encoding="utf-8", newline="")))
+    assert [row["text"] for row in rows] == [row["text"] for row in messy_rows(200)]
+    assert [row["label"] for row in rows if row["label_source"] == "given"] == [
+        label for number, label in enumerate(given) if number not in (7, 10)
+    ]
+    assert [(row["label"], row["label_source"]) for row in (rows[7], rows[10])] == [
+        ("tool", "reviewed"),
+        ("food", "reviewed"),
+    ]
+    again = ["train", "--dataset", cleaned, "--model", tiny_bert, "--output-dir", tmp_path / "again", *QUICK]
+    outcome = glc_hf(*again, "--normalize-labels", "--on-missing", "skip")
+    assert outcome.code == 0, outcome.err
+    results = results_in(tmp_path / "again")
+    assert results["train_rows"] + results["eval_rows"] == len(kept) + 1
 
 
 @pytest.mark.parametrize(("encoding", "delimiter"), [("utf-16", "\t"), ("cp1252", "|"), ("utf-8", ",")])
