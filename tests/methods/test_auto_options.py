@@ -298,6 +298,7 @@ def test_moved_checkpoint_from_scratch_resumes_without_stage_1_as_in_glc(tmp_pat
     trainer.train()
     (tmp_path / "run" / "checkpoint-3").rename(tmp_path / "checkpoint-3")
     caplog.set_level(logging.INFO, logger="glc_hf")
+    caplog.clear()  # of the first run, if another test has changed the level
     again = make_trainer(tmp_path / "other", **settings)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert "stage 1 of 2" not in caplog.text
