@@ -259,21 +259,6 @@ def test_votes_on_tokens(tmp_path, method):
     assert 1.0 > diagonals[0] > 0.7 > diagonals[1]
 
 
-@pytest.mark.parametrize("pretrained", [False, True])
-def test_resumed_run_ends_with_the_same_weights(tmp_path, pretrained):
-    data, _ = voted_rows(120)
-    settings = {"method": "auto", "pretrained": pretrained, "max_steps": 6, "save_strategy": "steps", "save_steps": 2}
-    whole = make_trainer(tmp_path / "whole", data, **settings)
-    whole.train()
-    first = make_trainer(tmp_path / "part", data, **settings)
-    first.train()
-    last = sorted((tmp_path / "part").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))[0]
-    resumed = make_trainer(tmp_path / "part", data, **settings)
-    resumed.train(resume_from_checkpoint=str(last))
-    assert same_weights(weights(resumed.model), weights(whole.model))
-    assert resumed.corruption_matrices == whole.corruption_matrices
-
-
 def test_other_votes_are_other_data(tmp_path):
     data, _ = voted_rows(120)
     other = data.remove_columns("useless").add_column("useless", [0] * 120)
