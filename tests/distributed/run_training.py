@@ -57,18 +57,19 @@ def run_cases(folder: Path) -> dict[str, Any]:
     # Trusted rows come first, in order: in most batches only the first process has any.
     trusted_first = noisy_text_rows(rows=100, trusted=0.1).sort("trusted", reverse=True)
     train(folder / "front", trusted_first, "front", processes, results, train_sampling_strategy="sequential")
-    soft, _ = soft_text_rows(ROWS)
-    train(folder / "soft", soft, "soft", processes, results, soft_label_column="probs")
     stream = noisy_text_rows(rows=120).to_iterable_dataset()
     train(folder / "stream", stream, "stream", processes, results, max_steps=9, trusted_share=0)
     # The sources are estimated anew twice during the training, from the predictions of all processes.
     people = {"votes_column": "votes", "max_steps": 9}
     train(folder / "people", people_rows(ROWS), "people", processes, results, **people)
-    sources = {"source_columns": ["rule", "other"], "num_train_epochs": 3}
-    tokens = {"model": token_bert(), "data_collator": token_collator(), "eval_dataset": token_rows(31)}
-    train(folder / "voted tokens", voted_token_rows(61), "voted tokens", processes, results, **tokens, **sources)
-    stream = people_rows(120).to_iterable_dataset()
-    train(folder / "voted stream", stream, "voted stream", processes, results, trusted_share=0, **people)
+    if processes <= 2:
+        soft, _ = soft_text_rows(ROWS)
+        train(folder / "soft", soft, "soft", processes, results, soft_label_column="probs")
+        sources = {"source_columns": ["rule", "other"], "num_train_epochs": 3}
+        tokens = {"model": token_bert(), "data_collator": token_collator(), "eval_dataset": token_rows(31)}
+        train(folder / "voted tokens", voted_token_rows(61), "voted tokens", processes, results, **tokens, **sources)
+        stream = people_rows(120).to_iterable_dataset()
+        train(folder / "voted stream", stream, "voted stream", processes, results, trusted_share=0, **people)
     with tempfile.TemporaryDirectory() as cache:  # for the features of the rows of each process
         datasets.config.HF_DATASETS_CACHE = Path(cache)
         train(folder / "probe", noisy_text_rows(rows=ROWS), "probe", processes, results, max_steps=1, stage1="probe")
