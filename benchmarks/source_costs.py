@@ -5,8 +5,8 @@ Costs of several sources of labels: a training step with the votes of 68 sources
 
     python benchmarks/source_costs.py
 
-Steps are measured as in `training_step.py`; half of the sources vote on each row. The sources are not estimated again
-during training (`refine_matrix=False`), which would make two steps of a run longer.
+Steps are measured as in `training_step.py`; half of the sources vote on each row. Two steps of the run also estimate
+the sources again, and the median leaves them out.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def trainers(folder: str, steps: int, batch: int, length: int) -> dict[str, Any]
     )
     voted = GLCTrainer(
         copy.deepcopy(model),
-        GLCConfig(f"{folder}/voted", method="glc", votes_column="votes", refine_matrix=False, **settings),
+        GLCConfig(f"{folder}/voted", method="glc", votes_column="votes", **settings),
         train_dataset=data.add_column("votes", votes_of_sources(clean).tolist()),
         processing_class=tokenizer,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -140,8 +141,13 @@ class GoldLossCorrection(MatrixMethod):
         """A matrix that was given or counted is never changed."""
         given = self.given_matrix is not None or self.args.estimator != "gold"
         if self.counts_votes:
-            given = votes_of_rules(vote_numbers(self.votes, self.num_labels))  # see `fit_sources`
+            given = self._voted_by_rules
         return self.args.refine_matrix and not given
+
+    @cached_property
+    def _voted_by_rules(self) -> bool:
+        """Predictions don't improve the estimate of rules; see `fit_sources`. Cached: each step asks for it."""
+        return votes_of_rules(vote_numbers(self.votes, self.num_labels))
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         return refinement_steps(total) if self._refines else ()

@@ -13,9 +13,11 @@ from datasets import Dataset
 from glc_hf import GLCTrainer
 from glc_hf.audit.findings import COLUMNS, Findings
 from glc_hf.correction.sources import fit_sources
+from glc_hf.correction.sources.vote_counts import vote_numbers
 from glc_hf.correction.votes_loss import votes_cross_entropy
 from glc_hf.labels.label_batch import label_batch
 from glc_hf.labels.votes import Votes
+from glc_hf.methods import glc
 from glc_hf.methods.matrix_files import load_sources
 from tests.training.tiny import bert, config, same_weights, text_rows, token_bert, token_collator, token_rows, weights
 
@@ -106,6 +108,16 @@ def test_glc_has_one_stage_and_one_matrix_per_source(tmp_path):
     voted = [vote is not None for vote in data["good"]]
     rows = np.bincount(true[np.array(data["trusted"]) & np.array(voted)], minlength=3)
     assert trainer.corruption_matrices["good"].trusted_rows.tolist() == rows.tolist()
+
+
+def test_votes_are_not_read_again_in_each_step(tmp_path, monkeypatch):
+    """Only the few steps that estimate the sources again read all votes."""
+    read = []
+    monkeypatch.setattr(
+        glc, "vote_numbers", lambda votes, classes: read.append(len(votes)) or vote_numbers(votes, classes)
+    )
+    make_trainer(tmp_path, voted_rows()[0], max_steps=8).train()
+    assert len(read) == 1
 
 
 def test_loss_is_that_of_the_votes_of_each_item(tmp_path):

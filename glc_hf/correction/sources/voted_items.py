@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -77,4 +79,8 @@ class VotedItems:
 
     def majority(self, numbers: Tensor) -> Tensor:
         """The class with most votes of each item; see [`~labels.vote_columns.majority_vote`]."""
-        return torch.from_numpy(majority_vote(self.votes, self.num_labels))[numbers]
+        return self._majority[numbers]
+
+    @cached_property
+    def _majority(self) -> Tensor:
+        return torch.from_numpy(majority_vote(self.votes, self.num_labels))
