@@ -23,7 +23,7 @@ from typing import Any
 
 import real_noise_tables
 from result_files import RESULTS as FOLDER
-from result_files import add_run, make_runs_parser, read_runs
+from result_files import add_run, make_tasks_parser, read_runs
 
 
 RESULTS = FOLDER / "real_noise.jsonl"
@@ -118,14 +118,7 @@ def means() -> str:
 
 
 def main() -> None:
-    parser = make_runs_parser(__doc__)
-    parser.add_argument("--data", help="folder of the datasets; the images are in the folder uoft-cs beside it")
-    parser.add_argument("--mode", choices=real_noise_tables.MODES, default="linear")
-    parser.add_argument("--tasks", nargs="+", help="by default all of the mode")
-    parser.add_argument("--trusted", nargs="+", type=int, help="numbers of trusted rows (default: three per task)")
-    parser.add_argument("--methods", nargs="+")
-    parser.add_argument("--steps", type=int, default=200, help="finetune: optimizer steps of plain training")
-    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
+    parser = make_tasks_parser(__doc__, data="folder of the datasets; the images are in the folder uoft-cs beside it")
     parser.add_argument("--plot", type=Path, help="draw the accuracies and save them here")
     options = parser.parse_args()
     if not options.summary:

@@ -32,6 +32,21 @@ def make_runs_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def make_tasks_parser(
+    description: str | None, tasks: Iterable[str] | None = None, data: str = "folder of the datasets"
+) -> argparse.ArgumentParser:
+    """A parser with the options of benchmarks of tasks with real noise, by linear models or fine-tuning."""
+    parser = make_runs_parser(description)
+    parser.add_argument("--data", help=data)
+    parser.add_argument("--mode", choices=("linear", "finetune"), default="linear")
+    parser.add_argument("--tasks", nargs="+", choices=tasks, help="by default all of the mode")
+    parser.add_argument("--trusted", nargs="+", type=int, help="numbers of trusted rows (default: three per task)")
+    parser.add_argument("--methods", nargs="+")
+    parser.add_argument("--steps", type=int, default=200, help="finetune: optimizer steps of plain training")
+    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
+    return parser
+
+
 def read_runs(path: Path) -> list[dict[str, Any]]:
     """The runs of a JSON Lines file; empty if there is no file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

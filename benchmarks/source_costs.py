@@ -11,7 +11,6 @@ the sources again, and the median leaves them out.
 
 from __future__ import annotations
 
-import copy
 import tempfile
 import time
 from pathlib import Path
@@ -20,8 +19,7 @@ from typing import Any
 import numpy as np
 from result_files import RESULTS, make_parser, write_result
 from timing import describe, measured, ratios, seconds_of, spread, take_turns
-from training_step import CLASSES, rows, step_by_step
-from trec import minilm_folder
+from training_step import CLASSES, step_by_step, trainers
 
 
 SOURCES = 68
@@ -29,48 +27,14 @@ ANNOTATORS, ANSWERS, ANSWERS_PER_ITEM = 5_000, 100_000, 5
 TRUSTED_ITEMS = 100
 
 
-def votes_of_sources(labels: np.ndarray) -> np.ndarray:
+def votes_of_sources(labels: list[int]) -> np.ndarray:
     """Votes of 68 sources on each label, of which 40 % to 90 % are right; -1 for half of them."""
     rng = np.random.default_rng(1)
+    labels = np.asarray(labels)
     shape = (len(labels), SOURCES)
     right = rng.random(shape) < rng.uniform(0.4, 0.9, SOURCES)
     votes = np.where(right, labels[:, None], rng.integers(CLASSES, size=shape))
     return np.where(rng.random(shape) < 0.5, votes, -1)
-
-
-def trainers(folder: str, steps: int, batch: int, length: int) -> dict[str, Any]:
-    """The two trainers, with the same rows and initial weights."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments, set_seed
-
-    from glc_hf import GLCConfig, GLCTrainer
-
-    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-    set_seed(0)
-    model = AutoModelForSequenceClassification.from_pretrained(minilm_folder(), num_labels=CLASSES)
-    data, _ = rows(batch * steps, length, len(tokenizer))
-    clean = np.array(data["clean_label"])
-    data = data.remove_columns("clean_label")
-    settings = {
-        "max_steps": steps,
-        "per_device_train_batch_size": batch,
-        "save_strategy": "no",
-        "report_to": "none",
-        "use_cpu": True,
-        "disable_tqdm": True,
-    }
-    plain = Trainer(
-        model,
-        TrainingArguments(f"{folder}/plain", **settings),
-        train_dataset=data.remove_columns("trusted"),
-        processing_class=tokenizer,
-    )
-    voted = GLCTrainer(
-        copy.deepcopy(model),
-        GLCConfig(f"{folder}/voted", method="glc", votes_column="votes", **settings),
-        train_dataset=data.add_column("votes", votes_of_sources(clean).tolist()),
-        processing_class=tokenizer,
-    )
-    return {"Trainer": plain, "GLCTrainer": voted}
 
 
 def annotators() -> tuple[Any, np.ndarray]:
@@ -133,7 +97,7 @@ def main() -> None:
 
     lines = estimation(options.turns)
     with tempfile.TemporaryDirectory() as folder:
-        both = trainers(folder, options.steps + options.warm_up, options.batch, options.length)
+        both = trainers(folder, options.steps + options.warm_up, options.batch, options.length, votes_of_sources)
         jobs = {name: step_by_step(trainer, 1) for name, trainer in both.items()}
         seconds = take_turns(jobs, options.steps, options.warm_up, time.process_time, report)
         for job in jobs.values():

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from real_noise import default_cache, unfinished
 from result_files import RESULTS as FOLDER
-from result_files import add_run, make_runs_parser, read_runs
+from result_files import add_run, make_tasks_parser, read_runs
 
 
 RESULTS = FOLDER / "sources.jsonl"
@@ -223,14 +223,7 @@ def _table(runs: Sequence[dict], mode: str) -> str:
 
 
 def main() -> None:
-    parser = make_runs_parser(__doc__)
-    parser.add_argument("--data", help="folder of the datasets")
-    parser.add_argument("--mode", choices=("linear", "finetune"), default="linear")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, help="by default all of the mode")
-    parser.add_argument("--trusted", nargs="+", type=int, help="numbers of trusted rows")
-    parser.add_argument("--methods", nargs="+", choices=METHODS)
-    parser.add_argument("--steps", type=int, default=200, help="finetune: optimizer steps of plain training")
-    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
+    parser = make_tasks_parser(__doc__, TASKS)
     options = parser.parse_args()
     if not options.summary:
         if options.data is None:

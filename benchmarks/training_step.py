@@ -49,8 +49,9 @@ def rows(number: int, length: int, vocabulary: int):
     return corrupt_labels(mark_trusted(data, fraction=TRUSTED), matrix), matrix
 
 
-def trainers(folder: str, steps: int, batch: int, length: int) -> dict[str, Any]:
-    """The two trainers, with the same rows and initial weights."""
+def trainers(folder: str, steps: int, batch: int, length: int, votes: Callable | None = None) -> dict[str, Any]:
+    """The two trainers, with the same rows and initial weights. `votes` makes the votes of several sources of the true
+    labels: `GLCTrainer` is then trained on these."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
     from glc_hf import GLCConfig, GLCTrainer
@@ -73,6 +74,9 @@ def trainers(folder: str, steps: int, batch: int, length: int) -> dict[str, Any]
         train_dataset=data.remove_columns(["trusted", "clean_label"]),
         processing_class=tokenizer,
     )
+    if votes is not None:
+        data = data.add_column("votes", votes(data["clean_label"][:]).tolist()).remove_columns("clean_label")
+        settings["votes_column"], matrix = "votes", None
     corrected = GLCTrainer(
         copy.deepcopy(model),
         GLCConfig(f"{folder}/corrected", method="glc", **settings),
