@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from glc_hf.intervals import ACCURACY_LEVEL, wilson_interval
 
 
 AUTO, PLAIN = "auto", "no_correction"
@@ -28,6 +31,9 @@ _TITLES = {
     "linear": "Linear models on the features of the pretrained network",
     "finetune": "Fine-tuning of the pretrained network",
 }
+# Rows of the test splits. Fine-tuned networks are evaluated on at most 1,000 of them.
+_TEST_ROWS = {"youtube": 250, "semeval": 600, "trec": 500, "crowd": 3999, "labelme": 1188, "cifar10n": 1000}
+_MAX_TEST_ROWS = {"linear": 10**9, "finetune": 1000}
 Run = dict[str, Any]
 
 
@@ -87,12 +93,15 @@ class VerdictCheck:
     Attributes:
         runs: Runs with a verdict.
         contained: Those whose interval contains the accuracy on the test split.
+        agreeing: Those whose interval agrees with it: the test split is a sample, too, and the interval of the
+            difference contains 0.
         right: For each answer (helps: yes, no, can't be told), how often it was given, and how often the accuracy on
             the test split agrees: above or below that of plain training. The third answer can't be wrong.
     """
 
     runs: int
     contained: int
+    agreeing: int
     answers: dict[bool | None, int]
     right: dict[bool, int]
 
@@ -101,19 +110,32 @@ def check_verdicts(runs: Iterable[Run], mode: str) -> VerdictCheck:
     """Compare verdicts with test accuracies. Answers are counted for runs whose plain training has finished."""
     runs = [run for run in runs if run["mode"] == mode]
     plain = {_key(run): run["accuracy"] for run in runs if run["method"] == PLAIN}
-    check = VerdictCheck(0, 0, {True: 0, False: 0, None: 0}, {True: 0, False: 0})
+    check = VerdictCheck(0, 0, 0, {True: 0, False: 0, None: 0}, {True: 0, False: 0})
     for run in runs:
         if run["method"] != AUTO or run.get("verdict") is None:
             continue
         way, helps = run["verdict"]["ways"][run["verdict"]["chosen"]], run["verdict"]["helps"]
         check.runs += 1
         check.contained += way["low"] <= run["accuracy"] <= way["high"]
+        check.agreeing += _agree(way, run["accuracy"], _test_rows(run["task"], mode))
         if _key(run) in plain:
             check.answers[helps] += 1
             if helps is not None:
                 difference = run["accuracy"] - plain[_key(run)]
                 check.right[helps] += difference > 0 if helps else difference < 0
     return check
+
+
+def _test_rows(task: str, mode: str) -> int:
+    return min(_TEST_ROWS.get(task.split("_")[0], _MAX_TEST_ROWS["finetune"]), _MAX_TEST_ROWS[mode])
+
+
+def _agree(way: Mapping[str, float], accuracy: float, rows: int) -> bool:
+    """Whether an estimate with its interval and the accuracy on the rows of a test split differ by chance only."""
+    low, high = wilson_interval(accuracy, rows, ACCURACY_LEVEL)
+    if accuracy > way["accuracy"]:
+        return accuracy - way["accuracy"] <= math.hypot(way["high"] - way["accuracy"], accuracy - low)
+    return way["accuracy"] - accuracy <= math.hypot(way["accuracy"] - way["low"], high - accuracy)
 
 
 def _key(run: Run) -> tuple:
@@ -161,20 +183,33 @@ def mode_summary(runs: Sequence[Run], mode: str) -> str:
     regrets = {name: [r for cell in cells if (r := cell.regret(name)) is not None] for name in methods}
     lines.append(_row("mean regret", "", *(_points(values, statistics.mean) for values in regrets.values())))
     lines.append(_row("largest regret", "", *(_points(values, max) for values in regrets.values())))
-    return "\n".join([*lines, *_verdict_lines(check_verdicts(runs, mode))])
+    like_training = [run for run in runs if not run["task"].startswith("trec")]
+    return "\n".join([*lines, *_verdict_lines(check_verdicts(runs, mode), check_verdicts(like_training, mode))])
 
 
-def _verdict_lines(check: VerdictCheck) -> list[str]:
+def _verdict_lines(check: VerdictCheck, like_training: VerdictCheck) -> list[str]:
     if not check.runs:
         return []
+    other = ""
+    if 0 < like_training.runs < check.runs:
+        other = (
+            " The test split of TREC is easier than its training split, of which the trusted rows are a part; without "
+            f"TREC it is {_out_of(like_training.contained, like_training.runs)} and, with the sampling error, "
+            f"{_out_of(like_training.agreeing, like_training.runs)}."
+        )
     told = {True: "that correction helps", False: "that it does not help"}
     said = [f"{told[answer]} {check.answers[answer]} times (right: {check.right[answer]})" for answer in told]
     return [
         "",
-        f"The interval of the verdict (level 90%) contains the accuracy on the test split in {check.contained} of "
-        f"{check.runs} runs of `{AUTO}` ({check.contained / check.runs:.0%}). The verdict says {', '.join(said)}, and "
+        "The interval of the verdict (level 90%) contains the accuracy on the test split in "
+        f"{_out_of(check.contained, check.runs)} runs of `{AUTO}`, and agrees with it, given the sampling error of "
+        f"the test split, in {_out_of(check.agreeing, check.runs)}.{other} The verdict says {', '.join(said)}, and "
         f"that it can't be told {check.answers[None]} times.",
     ]
+
+
+def _out_of(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / whole:.0%})"
 
 
 def _row(*values: str) -> str:

@@ -52,7 +52,11 @@ def make_run(task, method, accuracy, *, trusted=30, seed=0, mode="linear", **mor
 
 
 def verdict(low, high, helps):
-    return {"chosen": "auto", "ways": {"auto": {"low": low, "high": high}}, "helps": helps}
+    return {
+        "chosen": "auto",
+        "ways": {"auto": {"accuracy": (low + high) / 2, "low": low, "high": high}},
+        "helps": helps,
+    }
 
 
 # ---------------------------------------------------------------------- tables
@@ -109,7 +113,28 @@ def test_verdicts_are_compared_with_the_test_accuracy(tables):
     assert (check.runs, check.contained) == (5, 3)
     assert check.answers == {True: 2, False: 1, None: 1}
     assert check.right == {True: 1, False: 1}
-    assert "in 3 of 5 runs of `auto` (60%)" in tables.mode_summary(runs, "linear")
+    assert "in 3 of 5 (60%) runs of `auto`" in tables.mode_summary(runs, "linear")
+
+
+def test_sampling_error_of_the_test_split_is_allowed_for(tables):
+    """A test accuracy just outside the interval agrees with it, more so on a small test split."""
+    runs = [make_run("youtube", "auto", 0.81, verdict=verdict(0.7, 0.8, True))]
+    runs += [
+        make_run("crowd", "auto", accuracy, seed=seed, verdict=verdict(0.7, 0.8, True))
+        for seed, accuracy in ((0, 0.8005), (1, 0.81), (2, 0.69))
+    ]
+    assert tables.check_verdicts(runs[:1], "linear").agreeing == 1
+    assert tables.check_verdicts(runs[1:], "linear").agreeing == 1
+
+
+def test_verdicts_without_trec_are_counted_apart(tables):
+    runs = [
+        make_run("trec", "auto", 0.99, verdict=verdict(0.7, 0.8, True)),
+        make_run("crowd", "auto", 0.75, verdict=verdict(0.7, 0.8, True)),
+    ]
+    text = tables.mode_summary(runs, "linear")
+    assert "in 1 of 2 (50%) runs" in text
+    assert "without TREC it is 1 of 1 (100%)" in text
 
 
 def test_plot_has_a_panel_per_number_of_trusted_rows(tables, tmp_path):
