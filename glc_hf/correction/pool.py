@@ -26,6 +26,7 @@ _STACK_SCALE = 3.0
 # Members that are fitted to trusted items only, close to another member.
 _TUNED = {"tuned": "plain", "glc_tuned": "glc", "majority_tuned": "majority"}
 _LOWEST_LOG_PROB = -8.0
+_VOTES_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25)
 
 
 # ---------------------------------------------------------------------- the matrix
@@ -250,6 +251,10 @@ class Members:
         noisy = self.data.table.logits(self.noisy, rows).log_softmax(dim=-1).clamp(min=_LOWEST_LOG_PROB)
         return torch.cat([self.data.table.features[rows], noisy - noisy.mean(dim=-1, keepdim=True)], dim=1)
 
+    def log_likelihood(self, rows: Tensor) -> Tensor:
+        """`(n, K)`: ℓ of the votes on table rows, with several sources."""
+        return self.data.voted.log_likelihood(self.sources, self.data.table.numbers[rows])
+
     def log_probs(self, rows: Tensor) -> Tensor:
         """`(n, M, K)` log-probabilities of the members for table rows, in the order of the members."""
         logits = {name: self.data.table.logits(head, rows) for name, head in self.heads.items()}
@@ -269,12 +274,14 @@ class Pool:
         held_out: `(n, M + 1, K)` log-probabilities of the members and of the pool for the n trusted items, each from a
             fit without the item. The same on every process.
         labels: `(n,)`, their labels.
+        votes_weight: With several sources, weight of the votes on an item beside the pool's prediction for it.
     """
 
     members: Members
     weights: Tensor
     held_out: Tensor
     labels: Tensor
+    votes_weight: float = 0.0
 
     @property
     def matrix(self) -> Tensor | None:
@@ -292,6 +299,11 @@ class Pool:
         members = members or self.members
         parts = [combine(members.log_probs(some), self.weights) for some in rows.split(2**14)]
         return torch.cat(parts) if parts else torch.empty(0, members.data.num_labels)
+
+    def posterior(self, rows: Tensor) -> Tensor:
+        """`(n, K)` probabilities of the true labels of table rows, from the pool and the votes on each."""
+        votes = self.members.log_likelihood(rows)
+        return (self.log_probs(rows) + self.votes_weight * votes).softmax(dim=-1)
 
 
 def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
@@ -312,17 +324,28 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     labels = torch.zeros(data.num_trusted, dtype=torch.int64)
     fold_of = torch.zeros(data.num_trusted, dtype=torch.int64)
     labels[data.position], fold_of[data.position] = data.labels[data.trusted], data.fold
+    votes = torch.zeros(data.num_trusted, data.num_labels)
     for fold in folds if len(folds) > 1 else ():
         members = Members(data, noisy, *penalties, held_out=fold)
         here = data.fold == fold
         log_probs[data.position[here]] = members.log_probs(data.trusted[here])
-    log_probs, labels, fold_of = reduce(log_probs), reduce(labels), reduce(fold_of)
+        if data.voted is not None:
+            votes[data.position[here]] = members.log_likelihood(data.trusted[here])
+    log_probs, labels, fold_of, votes = reduce(log_probs), reduce(labels), reduce(fold_of), reduce(votes)
     pooled = torch.zeros(data.num_trusted, 1, data.num_labels)
     for fold in folds:  # the weights, too, must not have seen the item
         here = fold_of == fold
         pooled[here, 0] = combine(log_probs[here], pool_weights(log_probs[~here], labels[~here], prior))
-    members = Members(data, noisy, *penalties)
-    return Pool(members, pool_weights(log_probs, labels, prior), torch.cat([log_probs, pooled], dim=1), labels)
+    members, held_out = Members(data, noisy, *penalties), torch.cat([log_probs, pooled], dim=1)
+    weight = _votes_weight(pooled[:, 0], votes, labels) if data.voted is not None else 0.0
+    return Pool(members, pool_weights(log_probs, labels, prior), held_out, labels, weight)
+
+
+def _votes_weight(log_probs: Tensor, votes: Tensor, labels: Tensor) -> float:
+    """The weight of the votes on an item, beside a prediction for it, that makes the labels most likely. Rules see the
+    same words as the model does: their votes say less than they would alone."""
+    losses = torch.stack([F.cross_entropy(log_probs + weight * votes, labels) for weight in _VOTES_WEIGHTS])
+    return _VOTES_WEIGHTS[int(losses.argmin())] if len(labels) else 1.0
 
 
 def combine(log_probs: Tensor, weights: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from glc_hf.correction.pool import POOL, PoolData, fit_pool
+from glc_hf.correction.pool import POOL, Pool, PoolData, fit_pool
 from glc_hf.correction.reliability import missing_classes_warning
 from glc_hf.correction.verdict import (
     Verdict,
@@ -44,6 +44,8 @@ _CORRECTED_SHARE = 0.3
 _JUDGES = 0.2
 _MIN_TRUSTED, _MIN_TRUSTED_FROM_SCRATCH = 50, 200
 _MAX_JUDGES = 1000
+# Items × classes of the probabilities that are kept with several sources of labels.
+_MAX_POSTERIORS = 50_000_000
 # With more classes, fitting the linear models takes too long.
 _MAX_CLASSES = 1000
 # Options of `glc` that the stages with a pretrained network don't have, and options of its estimate.
@@ -72,6 +74,7 @@ _NOISY_MODELS = {
     "plain": "a linear model of all labels",
     "glc": "a linear model with the corrected loss",
 }
+_CORRECTED_LOSS, _VOTES_LOSS = "with the corrected loss", "with the labels that the votes and linear models predict"
 _VOTES_MODEL = "a linear model with the votes of all sources"
 _TRUSTED_MODELS = {
     "trusted": "a linear model of the trusted rows",
@@ -112,6 +115,10 @@ class Auto(GoldLossCorrection):
        depend on the example, and the corrected loss would repeat them. If neither is clear, it does the one and then
        the other.
 
+    With the votes of several sources, the last stage learns, instead of the corrected loss, how probable each label of
+    the embedded rows is, given the linear models and the votes. The likelihood of the votes alone would teach it to
+    repeat rules that are wrong: like the network, rules see the words of the text.
+
     Without a pretrained network, features mean nothing before training: the stages are those of `glc`, with its
     options. So they are with a stream, with a given matrix, if the network can't be probed, and if an option of `glc`
     is set that the stages above don't have.
@@ -120,7 +127,7 @@ class Auto(GoldLossCorrection):
     result is the `verdict`.
     """
 
-    state_names = ("judges", "corrected_part", "numbers", "control", "plain")
+    state_names = ("judges", "corrected_part", "numbers", "control", "plain", "voted_items", "posteriors")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -135,6 +142,8 @@ class Auto(GoldLossCorrection):
         # model before the last stage, and plain training on the noisy labels.
         self.numbers = torch.empty(0, dtype=torch.int64)
         self.control = self.plain = torch.empty(0, dtype=torch.bool)
+        # With the votes of several sources: numbers of untrusted items, and the probabilities of their true labels.
+        self.voted_items, self.posteriors = torch.empty(0, dtype=torch.int64), torch.empty(0, 0)
 
     def prepare_model(self, model: torch.nn.Module) -> None:
         super().prepare_model(model)
@@ -188,6 +197,7 @@ class Auto(GoldLossCorrection):
             fraction=_LAST_FRACTION,
             trusted_share=_CORRECTED_SHARE,
             mixed_part=self.corrected_part,
+            untrusted_items=self.voted_items if self.counts_votes else None,
         )
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
@@ -232,6 +242,7 @@ class Auto(GoldLossCorrection):
         pool = fit_pool(data, probe.head, probe.penalty)
         if self.counts_votes:
             self.set_sources(pool.members.sources, run.label_names)
+            self._set_posteriors(run, pool, probe.untrusted_numbers)
         elif self.args.estimator == "paired":
             counted = finish_matrix(run, self.args, *self._count_pairs(run).compute())
             self.matrix = of_soft_labels(counted, self.soft_labels)
@@ -246,7 +257,8 @@ class Auto(GoldLossCorrection):
         correct = pool.held_out_correct
         models = {**_NOISY_MODELS, "glc": _VOTES_MODEL} if self.counts_votes else _NOISY_MODELS
         level = _VOTES_TRUSTED_LEVEL if self.counts_votes else _TRUSTED_LEVEL
-        self.corrected_part, reason = _decide({**correct, PLAIN: network}, models, level)
+        loss = _VOTES_LOSS if self.counts_votes else _CORRECTED_LOSS
+        self.corrected_part, reason = _decide({**correct, PLAIN: network}, models, level, loss)
         logger.info(reason)
         self.control = max(correct[POOL], network, key=_mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.
@@ -257,6 +269,17 @@ class Auto(GoldLossCorrection):
         ways = {name: way_of(correct[member].numpy(), measured) for name, member, measured in linear}
         ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
         self.verdict = _first_verdict(self.plain, ways, [reason], measured)
+
+    def _set_posteriors(self, run: EstimationRun, pool: Pool, numbers: np.ndarray) -> None:
+        """Keep what the pool and the votes say about the embedded untrusted items, on every process."""
+        order = np.argsort(random_uint64("posteriors", self.args.seed, numbers), kind="stable")
+        numbers = np.sort(numbers[order[: _MAX_POSTERIORS // self.num_labels]])
+        table = pool.members.data.table
+        rows = table.rows_of(torch.from_numpy(numbers))
+        probs = torch.zeros(len(numbers), self.num_labels)
+        places = torch.from_numpy(np.searchsorted(numbers, table.numbers[rows].numpy()))
+        probs[places] = pool.posterior(rows)
+        self.voted_items, self.posteriors = torch.from_numpy(numbers), run.sum_over_processes(probs)
 
     def refine(self, run: EstimationRun, progress: float) -> None:
         if not self.pretrained:
@@ -292,6 +315,8 @@ class Auto(GoldLossCorrection):
             "numbers": self.numbers,
             "control": self.control,
             "plain": self.plain,
+            "voted_items": self.voted_items,
+            "posteriors": self.posteriors,
         }
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
@@ -299,14 +324,28 @@ class Auto(GoldLossCorrection):
         self.judges, self.numbers = state["judges"], state["numbers"]
         self.control, self.plain = state["control"], state["plain"]
         self.corrected_part = float(state["corrected_part"])
+        self.voted_items, self.posteriors = state["voted_items"], state["posteriors"]
 
     # ------------------------------------------------------------------ the last stage
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
-        losses = super().item_losses(logits, batch)
+        voted = len(self.voted_items) > 0
+        losses = self._voted_losses(logits, batch) if voted else super().item_losses(logits, batch)
         if not len(self.judges):
             return losses
         judging = torch.isin(batch.items, self.judges.to(batch.items.device))
         return losses.masked_fill(judging.to(losses.device), 0.0)
+
+    def _voted_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
+        """Cross-entropy with the labels of trusted items and with the probabilities of the true labels of others. The
+        likelihood of the votes would teach the network to repeat them where they are wrong."""
+        items = batch.items.reshape(-1).cpu()
+        places = torch.searchsorted(self.voted_items, items).clamp(max=len(self.voted_items) - 1)
+        targets = self.posteriors[places] * (self.voted_items[places] == items)[:, None]
+        targets = targets.to(logits.device).view(logits.shape)
+        trusted = (batch.trusted & batch.counted)[..., None]
+        labels = torch.nn.functional.one_hot(batch.labels.clamp(min=0), self.num_labels)
+        targets = torch.where(trusted, labels.to(targets), targets) * batch.counted[..., None]
+        return -(targets * logits.float().log_softmax(dim=-1)).sum(dim=-1)
 
 
 # ---------------------------------------------------------------------- the decision
@@ -314,6 +353,7 @@ def _decide(
     correct: dict[str, torch.Tensor],
     noisy_models: dict[str, str] = _NOISY_MODELS,
     trusted_level: float = _TRUSTED_LEVEL,
+    loss: str = _CORRECTED_LOSS,
 ) -> tuple[float, str]:
     """
     The part of the last stage that uses the noisy labels, and why.
@@ -327,6 +367,7 @@ def _decide(
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
         noisy_models (`dict`, *optional*): The models that believe the noisy labels, and what to call them.
         trusted_level (`float`, *optional*): Level of the interval that decides for trusted rows.
+        loss (`str`, *optional*): What to call the loss of all rows.
     """
 
     def accuracy(name: str) -> float:
@@ -340,10 +381,10 @@ def _decide(
         f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"
     )
     if low > 0:
-        return _CORRECTED, f"The last stage trains on all rows with the corrected loss: {found}."
+        return _CORRECTED, f"The last stage trains on all rows {loss}: {found}."
     if high < 0:
         return _TRUSTED, f"The last stage trains on trusted rows only: {found}."
-    start = "The last stage trains on all rows with the corrected loss, and then on trusted rows"
+    start = f"The last stage trains on all rows {loss}, and then on trusted rows"
     return _BOTH, f"{start}: {found}, which is not a clear difference."
 
 

@@ -126,8 +126,7 @@ class Stage:
     Args:
         items (`str`): The labels that carry loss: `"all"`, `"trusted"` or `"untrusted"`. Other rows are left out.
         min_updates (`int`, *optional*, defaults to 0): Minimum number of optimizer steps.
-        held_out (`float`, *optional*, defaults to 0.0): Share of these rows that the stage does not train on, for the
-            method to use afterwards.
+        held_out (`float`, *optional*, defaults to 0.0): Share of these rows that the stage does not train on.
         start (`str`, *optional*, defaults to `"initial"`): `"initial"` to start from the initial weights, `"previous"`
             to start from the weights of the stage before.
         mode (`str`, *optional*, defaults to `"full"`): `"full"`, `"short"` or `"probe"`, as `GLCConfig.stage1`.
@@ -135,10 +134,10 @@ class Stage:
         most_embedded (`float`, *optional*): With `mode="probe"`, embed the trusted items and at most this many
             untrusted ones, as a share of the items that plain training sees.
         trusted_share (`float`, *optional*): Share of trusted rows in every epoch. An epoch then has as many rows as
-            the training set: trusted rows are repeated, and each epoch has its part of the untrusted rows. With 1.0
-            there are trusted rows only.
+            the training set: trusted rows are repeated, and each epoch has its part of the untrusted rows.
         mixed_part (`float`, *optional*, defaults to 1.0): With a `trusted_share`, part of the stage that has this
             share; the rest has trusted rows only.
+        untrusted_items (`torch.Tensor`, *optional*): Of the untrusted rows, train on those with these items only.
     """
 
     items: Items
@@ -150,6 +149,7 @@ class Stage:
     trusted_share: float | None = None
     mixed_part: float = 1.0
     most_embedded: float | None = None
+    untrusted_items: torch.Tensor | None = field(default=None, compare=False)
 
     @property
     def description(self) -> str:

@@ -195,6 +195,9 @@ class MapData(TrainingData):
                     f"Trusted rows are repeated to {trusted_share:.0%} of the last stage: {len(rows):,} rows per "
                     f"epoch instead of {natural:,} (trusted_share=0 turns this off)."
                 )
+        if stage.untrusted_items is not None:
+            chosen = self.rows.row_of(stage.untrusted_items.numpy())
+            rows = np.intersect1d(rows, np.union1d(self.rows.rows_with("trusted"), chosen))
         return self._view(trainer, rows)
 
     def for_inference(

@@ -269,3 +269,27 @@ def test_pool_does_not_depend_on_how_items_are_split_over_processes(fitted, monk
     torch.testing.assert_close(first.held_out.exp(), fitted.held_out.exp(), atol=2e-2, rtol=0)
     torch.testing.assert_close(first.matrix, fitted.matrix, atol=5e-3, rtol=0)
     torch.testing.assert_close(first.weights, fitted.weights, atol=2e-2, rtol=0)
+
+
+# ---------------------------------------------------------------------- votes beside predictions
+def _votes_case(copied: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Calibrated predictions, the likelihood of votes that repeat them or are made independently, and the labels."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(CLASSES, (2000,), generator=generator)
+
+    def noisy(share: float) -> torch.Tensor:
+        right = torch.rand(len(labels), generator=generator) < share
+        return torch.where(right, labels, torch.randint(CLASSES, (len(labels),), generator=generator))
+
+    rates = torch.full((CLASSES, CLASSES), 0.1).fill_diagonal_(0.8).log()
+    predicted = noisy(0.7)
+    return rates[predicted], rates[predicted if copied else noisy(0.7)], labels
+
+
+def test_votes_that_repeat_the_prediction_add_nothing():
+    assert pool._votes_weight(*_votes_case(copied=True)) <= 0.1
+    assert pool._votes_weight(*_votes_case(copied=False)) >= 0.8
+
+
+def test_weight_of_votes_without_trusted_labels_is_one():
+    assert pool._votes_weight(torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)) == 1.0
