@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import torch
-from transformers import set_seed
+from transformers import TrainerCallback, set_seed
 from transformers.trainer_callback import ProgressCallback
+from transformers.trainer_utils import speed_metrics
 from transformers.utils import logging
 
 from glc_hf.correction.reliability import few_rows_warning, singular_warning
@@ -40,9 +43,9 @@ class FinishedStage:
 class GradientStage(TrainedStage):
     """A first stage that is trained by gradient descent."""
 
-    def train(self, checkpoint: str | None, ignore_keys: list[str] | None) -> None:
+    def train(self, checkpoint: str | None, ignore_keys: list[str] | None) -> dict[str, float]:
         # Not the `train` of GLCTrainer or of a user's subclass, which runs all stages.
-        StageTrainer.train(self.trainer, checkpoint, ignore_keys_for_eval=ignore_keys)
+        return StageTrainer.train(self.trainer, checkpoint, ignore_keys_for_eval=ignore_keys).metrics
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The full weights on every process; accelerate gathers sharded FSDP weights on the main process only."""
@@ -74,6 +77,8 @@ class FirstStages:
         self.point = point
         self.history: list[dict[str, Any]] = []
         self.stages: list[TrainedStage] = []
+        # The metrics of the stages that were trained, not restored.
+        self.metrics: list[dict[str, float]] = []
 
     def run(self, ignore_keys: list[str] | None) -> str | None:
         """Leave the method with its estimate and the parent's model with the weights to start from. Returns the
@@ -136,7 +141,7 @@ class FirstStages:
         logger.info(f"***** {trainer.stage_name} *****")
         set_seed(trainer.args.seed)
         resumes = self.point is not None and self.point.stage == number
-        trained.train(self.point.checkpoint if resumes else None, ignore_keys)
+        self.metrics.append(trained.train(self.point.checkpoint if resumes else None, ignore_keys) or {})
         with _unchanged_precision(trainer):
             self._evaluate(trainer, number, ignore_keys)
         self.history += trainer.state.log_history
@@ -193,6 +198,34 @@ class FirstStages:
             trainer.evaluate(ignore_keys=ignore_keys)
 
 
+class RunSpeed:
+    """
+    The speed metrics (`train_runtime`, …) of a run with several stages. They cover everything from the start of
+    `train()` on: the stages that it trains, and the estimates between them.
+
+    Args:
+        last_stage (`int`): Number of the last stage. Its own metrics get its prefix, such as `stage2_`.
+    """
+
+    def __init__(self, last_stage: int) -> None:
+        self.start = time.time()
+        self.prefix = f"stage{last_stage}_"
+        self.first_stages: list[dict[str, float]] = []
+        self._metrics: dict[str, float] | None = None
+
+    def metrics(self, last: dict[str, float]) -> dict[str, float]:
+        """The metrics that replace or follow those of the last stage. They are computed when it ends, once."""
+        if self._metrics is None:
+            stages = [*self.first_stages, last]
+            samples, steps = (
+                sum(stage["train_runtime"] * stage[rate] for stage in stages if rate in stage)
+                for rate in ("train_samples_per_second", "train_steps_per_second")
+            )
+            whole = speed_metrics("train", self.start, num_samples=samples, num_steps=steps)
+            self._metrics = {**whole, **{f"{self.prefix}{name}": last[name] for name in whole if name in last}}
+        return self._metrics
+
+
 # ---------------------------------------------------------------------- trainers of first stages
 def stage_trainer(parent: Any, number: int, stage: Stage, model: torch.nn.Module) -> StageTrainer:
     """
@@ -200,11 +233,11 @@ def stage_trainer(parent: Any, number: int, stage: Stage, model: torch.nn.Module
     set, so that its overrides (`create_optimizer`, `training_step`, `log`, …) apply in every stage. Its `__init__` is
     not called again.
 
-    Callbacks are shallow copies: they keep their settings and start new, and a callback that holds the trainer does
-    not keep a second model.
+    Callbacks are shallow copies: they keep their settings and start new. A callback that holds the trainer, or a
+    method of it, gets that of the stage.
     """
     trainer = object.__new__(type(parent))
-    trainer.__dict__.update(parent.__dict__)
+    trainer.__dict__.update({name: _rebound(value, parent, trainer) for name, value in parent.__dict__.items()})
     trainer.first_stage = (number, stage)
     StageTrainer.__init__(
         trainer,
@@ -214,14 +247,34 @@ def stage_trainer(parent: Any, number: int, stage: Stage, model: torch.nn.Module
         train_dataset=parent.train_dataset,
         eval_dataset=parent.eval_dataset,
         processing_class=parent.processing_class,
-        compute_metrics=None if parent._default_metrics else parent.compute_metrics,
+        compute_metrics=None if parent._default_metrics else trainer.compute_metrics,
         optimizer_cls_and_kwargs=_stage_optimizer(parent),
-        preprocess_logits_for_metrics=parent.preprocess_logits_for_metrics,
+        preprocess_logits_for_metrics=trainer.preprocess_logits_for_metrics,
     )
-    trainer.callback_handler.callbacks = [copy.copy(callback) for callback in parent.callback_handler.callbacks]
+    trainer.callback_handler.callbacks = [
+        _stage_callback(callback, parent, trainer) for callback in parent.callback_handler.callbacks
+    ]
     name_progress_bar(trainer)
     trainer.args.max_steps = max_steps_for(trainer)
     return trainer
+
+
+def _rebound(value: Any, parent: Any, trainer: StageTrainer) -> Any:
+    """The value of an attribute for a first stage: the parent, and methods that are bound to it, are replaced."""
+    if value is parent:
+        return trainer
+    is_method = isinstance(value, MethodType) and value.__self__ is parent
+    return MethodType(value.__func__, trainer) if is_method else value
+
+
+def _stage_callback(callback: TrainerCallback, parent: Any, trainer: StageTrainer) -> TrainerCallback:
+    copied = copy.copy(callback)
+    if not type(callback).__module__.startswith("glc_hf."):  # these ask whether the stage is the last one
+        for name, value in list(getattr(copied, "__dict__", {}).items()):
+            rebound = _rebound(value, parent, trainer)
+            if rebound is not value:
+                setattr(copied, name, rebound)
+    return copied
 
 
 def stage_arguments(parent: Any, number: int, stage: Stage) -> GLCConfig:

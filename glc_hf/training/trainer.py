@@ -35,6 +35,8 @@ from glc_hf.training.checks import (
     check_matrix,
     check_matrix_names,
     check_model,
+    check_optimizer,
+    check_overrides,
     check_soft_labels,
     freeze_parameters,
 )
@@ -50,7 +52,7 @@ from glc_hf.training.resume import (
     resume_point_at,
 )
 from glc_hf.training.stage_trainer import StageTrainer
-from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
+from glc_hf.training.stages import FinishedStage, FirstStages, RunSpeed, max_steps_for, name_progress_bar, shorten
 from glc_hf.training.training_data import training_data
 from glc_hf.voted_rows import has_votes, label_by_probabilities, label_column_of
 from glc_hf.voted_streams import label_training_set
@@ -110,6 +112,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         corruption_matrix: CorruptionMatrix | None = None,
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
+        check_overrides(type(self), GLCTrainer, args.stage1)
         method_class = get_method(args.method)
         soft = None
         if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
@@ -141,6 +144,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         # Stages that several trainers share; see `compare_methods`.
         self.shared_stages: dict[Stage, FinishedStage] | None = None
         self._stage_history: list[dict[str, Any]] = []
+        self._speed: RunSpeed | None = None
         self._run_id: str | None = None
         if train_dataset is not None:
             voted = None
@@ -255,7 +259,9 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             trial, ignore_keys_for_eval: As in `Trainer.train`.
 
         Returns:
-            `TrainOutput`: That of the last stage. Its metrics include those of the first stages, as `stage1_…`.
+            `TrainOutput`: That of the last stage. Its metrics include those of the first stages, as `stage1_…`. With
+            several stages, `train_runtime` and the other speed metrics are those of the whole run, and
+            `stage2_train_runtime`, … those of the last stage.
         """
         if self.training_data is None:
             raise ValueError("training needs a train_dataset.")
@@ -264,12 +270,15 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         self.run_dir = self._get_output_dir(trial)
         model_init = self._start_from_initial_weights(trial)
         self._make_method()
+        self._speed = RunSpeed(self.num_stages) if self.method.first_stages() else None
         point = self._find_resume_point(resume_from_checkpoint)
         run = RunFolder(self.run_dir) if point is None or self.keeps_state else point.run
         self._restore_or_store_initial_weights(run, point)
         first_stages = FirstStages(self, run, point)
         checkpoint = first_stages.run(ignore_keys_for_eval)
         self._stage_history = first_stages.history
+        if self._speed is not None:
+            self._speed.first_stages = first_stages.metrics
         del first_stages  # frees the models of the first stages
         epochs, max_steps = self.args.num_train_epochs, self.args.max_steps
         try:
@@ -284,7 +293,15 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             self.model_init, self.args.num_train_epochs, self.args.max_steps = model_init, epochs, max_steps
         if self.keeps_state and self.args.should_save:
             run.finish()
-        return TrainOutput(output.global_step, output.training_loss, {**self.stage_metrics(), **output.metrics})
+        speed = {} if self._speed is None else self._speed.metrics(output.metrics)
+        metrics = {**self.stage_metrics(), **output.metrics, **speed}
+        return TrainOutput(output.global_step, output.training_loss, metrics)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As `Trainer.log`. In first stages every name gets a prefix such as `stage1_`."""
+        if self._speed is not None and self.first_stage is None and {"train_loss", "train_runtime"} <= logs.keys():
+            logs.update(self._speed.metrics(logs))
+        super().log(logs, start_time)
 
     def _start_from_initial_weights(self, trial: Any) -> Callable | None:
         """Get a plain, unprepared model for all stages to start from, and no optimizer. Returns `model_init`."""
@@ -404,12 +421,16 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
 
 
 class _StageHistory(TrainerCallback):
-    """Puts the logs of the first stages before those of the last stage, so that its saved state has all of them."""
+    """Checks the optimizer of each stage, and puts the logs of the first stages before those of the last stage, so
+    that its saved state has all of them."""
 
     def __init__(self, trainer: GLCTrainer) -> None:
         self.trainer = trainer
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **kwargs: Any
+    ) -> None:
+        check_optimizer(model, optimizer, args.output_dir)
         if state is self.trainer.state and not any(
             name.startswith("stage1_") for entry in state.log_history for name in entry
         ):
