@@ -15,6 +15,7 @@ from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 from transformers.utils import logging
 
+from glc_hf.labels.columns import label_names_of
 from glc_hf.labels.reading import read_labels
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.training.config import GLCConfig
@@ -206,6 +207,29 @@ def check_model(model: torch.nn.Module) -> int | None:
             "`num_labels=2`."
         )
     return num_labels
+
+
+def name_classes(model: torch.nn.Module, names: Sequence[str]) -> None:
+    """Store the classes of labels that are words in the configuration of a model that has no names for its classes.
+    Raise if it has other ones, or another number of classes."""
+    config, known = getattr(model, "config", None), label_names_of(None, "", model)
+    number = check_model(model)
+    some = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    if len(names) == 1:
+        raise ValueError(f"every label is the word {names[0]!r}: training needs two classes or more.")
+    if number is not None and number != len(names):
+        raise ValueError(
+            f"the labels are {len(names):,} words ({some}), but the model has {number:,} classes: load it with "
+            f"num_labels={len(names)}, or with label2id={{…}} if some classes have no rows."
+        )
+    if known is not None and known != list(names):
+        raise ValueError(
+            f"the labels are the words {some}, and the model of model_init has the classes {', '.join(known[:10])}: "
+            "encode the labels in that order with `dataset.cast_column(…, ClassLabel(names=[…]))`."
+        )
+    if known is None and hasattr(config, "id2label"):
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: label for label, name in enumerate(names)}
 
 
 def check_matrix(matrix: Any, num_labels: int | None) -> CorruptionMatrix | None:

@@ -22,6 +22,7 @@ from glc_hf.correction.reliability import few_rows_warning, singular_warning
 from glc_hf.correction.verdict import load_verdict
 from glc_hf.methods.base import Stage
 from glc_hf.methods.matrix_files import load_matrices, load_sources
+from glc_hf.training.checks import check_optimizer
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import TrainedStage
 from glc_hf.training.probe import ProbeStage
@@ -224,6 +225,23 @@ class RunSpeed:
             whole = speed_metrics("train", self.start, num_samples=samples, num_steps=steps)
             self._metrics = {**whole, **{f"{self.prefix}{name}": last[name] for name in whole if name in last}}
         return self._metrics
+
+
+class StageHistory(TrainerCallback):
+    """Checks the optimizer of each stage, and puts the logs of the first stages before those of the last stage, so
+    that its saved state has all of them."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **kwargs: Any
+    ) -> None:
+        check_optimizer(model, optimizer, args.output_dir)
+        if state is self.trainer.state and not any(
+            name.startswith("stage1_") for entry in state.log_history for name in entry
+        ):
+            state.log_history[:0] = self.trainer._stage_history
 
 
 # ---------------------------------------------------------------------- trainers of first stages

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerCallback, set_seed
+from transformers import Trainer, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
@@ -20,10 +20,12 @@ from glc_hf.audit.given_labels import GivenLabels
 from glc_hf.audit.judging import AuditMixin
 from glc_hf.correction.sources import SourceModel, SourceTable, judge_sources
 from glc_hf.correction.verdict import Verdict, save_verdict
+from glc_hf.data.python_rows import as_dataset
 from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
+from glc_hf.labels.encoding import encode_training_words
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage
@@ -35,10 +37,10 @@ from glc_hf.training.checks import (
     check_matrix,
     check_matrix_names,
     check_model,
-    check_optimizer,
     check_overrides,
     check_soft_labels,
     freeze_parameters,
+    name_classes,
 )
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import RefinementCallback, TrainedStage, TrainedStages, infer
@@ -52,7 +54,15 @@ from glc_hf.training.resume import (
     resume_point_at,
 )
 from glc_hf.training.stage_trainer import StageTrainer
-from glc_hf.training.stages import FinishedStage, FirstStages, RunSpeed, max_steps_for, name_progress_bar, shorten
+from glc_hf.training.stages import (
+    FinishedStage,
+    FirstStages,
+    RunSpeed,
+    StageHistory,
+    max_steps_for,
+    name_progress_bar,
+    shorten,
+)
 from glc_hf.training.training_data import training_data
 from glc_hf.voted_rows import has_votes, label_by_probabilities, label_column_of
 from glc_hf.voted_streams import label_training_set
@@ -114,11 +124,14 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         args = check_arguments(args, optimizers, compute_loss_func)
         check_overrides(type(self), GLCTrainer, args.stage1)
         method_class = get_method(args.method)
-        soft = None
+        train_dataset, soft = as_dataset(train_dataset, args), None
         if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
             classes = None if model is None else check_model(model)
             train_dataset, soft = label_by_probabilities(train_dataset, args, classes)
         columns = {"label_column": label_column_of(train_dataset, args), "trusted_column": args.trusted_column}
+        words = None
+        if soft is None and not has_votes(args):
+            train_dataset, words = encode_training_words(train_dataset, **columns, model=model)
         held_out = held_out_trusted_rows(train_dataset, args.trusted_eval_fraction, seed=args.seed, **columns)
         eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out, **columns)
         super().__init__(
@@ -135,10 +148,12 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             preprocess_logits_for_metrics=preprocess_logits_for_metrics,
         )
         self.trusted_eval_dataset = trusted_eval_dataset
+        self._label_words = words
+        if words is not None:
+            name_classes(self.model, words)
         check_devices(args, self.accelerator)
         self.num_labels = check_model(self.model)
         self.given_matrix = check_matrix(corruption_matrix, self.num_labels)
-        self.class_names: list[str] | None = None
         self._label_sources: SourceModel | None = None
         self._judged: tuple[SourceModel, SourceTable] | None = None
         # Stages that several trainers share; see `compare_methods`.
@@ -159,11 +174,12 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             )
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self.given_matrix, self.class_names)
+            self.eval_dataset = self._with_classes(self.eval_dataset)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
             self._make_method()
             if any(stage.mode == "probe" for stage in self.method.first_stages()):
                 classifiers_of(self.model, self.num_labels)
-        self.add_callback(_StageHistory(self))
+        self.add_callback(StageHistory(self))
         self.add_callback(RefinementCallback(self))
         self.model_card = ModelCardCallback(self)
         self.add_callback(self.model_card)
@@ -310,6 +326,8 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             self.model = self.call_model_init(trial)
             if self.place_model_on_device:
                 self._move_model_to_device(self.model, self.args.device)
+            if self._label_words is not None:
+                name_classes(self.model, self._label_words)
         else:
             undo_preparation(self.model)
         self.model_wrapped = self.model
@@ -418,20 +436,3 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             save_matrices(self.corruption_matrices, folder, None if self.method is None else self.method.sources)
             save_verdict(self.verdict, folder)
             self.model_card.save(folder)
-
-
-class _StageHistory(TrainerCallback):
-    """Checks the optimizer of each stage, and puts the logs of the first stages before those of the last stage, so
-    that its saved state has all of them."""
-
-    def __init__(self, trainer: GLCTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **kwargs: Any
-    ) -> None:
-        check_optimizer(model, optimizer, args.output_dir)
-        if state is self.trainer.state and not any(
-            name.startswith("stage1_") for entry in state.log_history for name in entry
-        ):
-            state.log_history[:0] = self.trainer._stage_history
