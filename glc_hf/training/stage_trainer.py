@@ -37,6 +37,8 @@ class StageTrainer(ResumableTrainer):
     method: Method | None = None
     training_data: TrainingData | None = None
     class_names: list[str] | None = None
+    # The speed of a run with several stages; see [`~training.stages.RunSpeed`].
+    speed: Any = None
     # Number and stage of a first stage; `None` in the last stage.
     first_stage: tuple[int, Stage] | None = None
     # Trusted rows that are held out, to evaluate on beside the `eval_dataset`.
@@ -83,9 +85,12 @@ class StageTrainer(ResumableTrainer):
         return self.training_data.for_training(self, self.stage, share)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As `Trainer.log`. In first stages every name gets a prefix such as `stage1_`."""
+        """As `Trainer.log`. In first stages every name gets a prefix such as `stage1_`, and at the end of the last
+        stage the speed is that of the whole run."""
         if self.first_stage is not None:
             logs = {f"stage{self.first_stage[0]}_{name}": value for name, value in logs.items()}
+        elif self.speed is not None and {"train_loss", "train_runtime"} <= logs.keys():
+            logs.update(self.speed.metrics(logs))
         super().log(logs, start_time)
 
     # ------------------------------------------------------------------ data

@@ -78,18 +78,31 @@ class FirstStages:
         self.point = point
         self.history: list[dict[str, Any]] = []
         self.stages: list[TrainedStage] = []
-        # The metrics of the stages that were trained, not restored.
-        self.metrics: list[dict[str, float]] = []
 
     def run(self, ignore_keys: list[str] | None) -> str | None:
         """Leave the method with its estimate and the parent's model with the weights to start from. Returns the
         checkpoint that the last stage resumes from, if there is one."""
+        self._restore_or_store_initial_weights()
         checkpoint = self.point.checkpoint if self.point is not None and self.point.stage == 0 else None
         if self.point is None or self.point.stage > 0 or not self._restore_estimate():
             for number, stage in enumerate(self.method.first_stages(), start=1):
                 self._run_stage(number, stage, ignore_keys)
             self._estimate()
         return checkpoint
+
+    def _restore_or_store_initial_weights(self) -> None:
+        parent, point = self.parent, self.point
+        run = parent.run_record()["run"]
+        stored = self.run_folder.load_weights("initial", run) if point is not None else None
+        if stored is not None:
+            parent.model.load_state_dict(stored.weights)
+        elif (
+            parent.keeps_state
+            and parent.args.should_save
+            and (point is None or point.checkpoint is None or point.stage)
+        ):
+            self.run_folder.save_weights("initial", parent.model.state_dict(), run)
+        parent.accelerator.wait_for_everyone()
 
     def _restore_estimate(self) -> bool:
         """Restore the estimate of an interrupted run. Returns whether that was possible."""
@@ -142,7 +155,9 @@ class FirstStages:
         logger.info(f"***** {trainer.stage_name} *****")
         set_seed(trainer.args.seed)
         resumes = self.point is not None and self.point.stage == number
-        self.metrics.append(trained.train(self.point.checkpoint if resumes else None, ignore_keys) or {})
+        metrics = trained.train(self.point.checkpoint if resumes else None, ignore_keys)
+        if metrics is not None:
+            self.parent.speed.first_stages.append(metrics)
         with _unchanged_precision(trainer):
             self._evaluate(trainer, number, ignore_keys)
         self.history += trainer.state.log_history

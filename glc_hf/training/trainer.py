@@ -30,6 +30,7 @@ from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage
 from glc_hf.methods.matrix_files import save_matrices
+from glc_hf.overrides import check_overrides
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,
@@ -37,7 +38,6 @@ from glc_hf.training.checks import (
     check_matrix,
     check_matrix_names,
     check_model,
-    check_overrides,
     check_soft_labels,
     freeze_parameters,
     name_classes,
@@ -159,7 +159,6 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         # Stages that several trainers share; see `compare_methods`.
         self.shared_stages: dict[Stage, FinishedStage] | None = None
         self._stage_history: list[dict[str, Any]] = []
-        self._speed: RunSpeed | None = None
         self._run_id: str | None = None
         if train_dataset is not None:
             voted = None
@@ -286,15 +285,12 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         self.run_dir = self._get_output_dir(trial)
         model_init = self._start_from_initial_weights(trial)
         self._make_method()
-        self._speed = RunSpeed(self.num_stages) if self.method.first_stages() else None
+        self.speed = RunSpeed(self.num_stages) if self.method.first_stages() else None
         point = self._find_resume_point(resume_from_checkpoint)
         run = RunFolder(self.run_dir) if point is None or self.keeps_state else point.run
-        self._restore_or_store_initial_weights(run, point)
         first_stages = FirstStages(self, run, point)
         checkpoint = first_stages.run(ignore_keys_for_eval)
         self._stage_history = first_stages.history
-        if self._speed is not None:
-            self._speed.first_stages = first_stages.metrics
         del first_stages  # frees the models of the first stages
         epochs, max_steps = self.args.num_train_epochs, self.args.max_steps
         try:
@@ -309,15 +305,9 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             self.model_init, self.args.num_train_epochs, self.args.max_steps = model_init, epochs, max_steps
         if self.keeps_state and self.args.should_save:
             run.finish()
-        speed = {} if self._speed is None else self._speed.metrics(output.metrics)
+        speed = {} if self.speed is None else self.speed.metrics(output.metrics)
         metrics = {**self.stage_metrics(), **output.metrics, **speed}
         return TrainOutput(output.global_step, output.training_loss, metrics)
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As `Trainer.log`. In first stages every name gets a prefix such as `stage1_`."""
-        if self._speed is not None and self.first_stage is None and {"train_loss", "train_runtime"} <= logs.keys():
-            logs.update(self._speed.metrics(logs))
-        super().log(logs, start_time)
 
     def _start_from_initial_weights(self, trial: Any) -> Callable | None:
         """Get a plain, unprepared model for all stages to start from, and no optimizer. Returns `model_init`."""
@@ -397,14 +387,6 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
                 "the random states differ, so the final weights will not be exactly the same."
             )
         return point
-
-    def _restore_or_store_initial_weights(self, run: RunFolder, point: ResumePoint | None) -> None:
-        stored = run.load_weights("initial", self._run_id) if point is not None else None
-        if stored is not None:
-            self.model.load_state_dict(stored.weights)
-        elif self.keeps_state and self.args.should_save and (point is None or point.checkpoint is None or point.stage):
-            run.save_weights("initial", self.model.state_dict(), self._run_id)
-        self.accelerator.wait_for_everyone()
 
     # ------------------------------------------------------------------ what an audit needs
     def item_logits(self, labels: GivenLabels) -> torch.Tensor:
