@@ -114,7 +114,8 @@ def _index_of(rows: Any, args: Any) -> datasets.Dataset:
         item = rows[number]
         _check_item(item, number, rows)
         if number == 0:
-            label = args.label_column or next((name for name in USUAL_LABEL_COLUMNS if name in item), None)
+            usual = (*(args.label_names or ()), *USUAL_LABEL_COLUMNS)
+            label = args.label_column or next((name for name in usual if name in item), None)
             flag = args.trusted_column if args.trusted_column in item else None
             columns.update({name: [] for name in (label, flag) if name is not None})
         for name in (label, flag):

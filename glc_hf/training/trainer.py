@@ -88,10 +88,10 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
     Args:
         model, args, data_collator, train_dataset, eval_dataset, processing_class, model_init, compute_metrics,
         callbacks, optimizer_cls_and_kwargs, preprocess_logits_for_metrics:
-            As in `Trainer`. `args` is a [`GLCConfig`], and `train_dataset` has the column `args.trusted_column`.
-            `compute_metrics` defaults to accuracy. Callbacks run in every stage: first stages get shallow copies, and
-            their `args.output_dir` ends in `stage1`. A trainer that a callback stores is that of the last stage, whose
-            model is not the one being trained in a first stage.
+            As in `Trainer`. `args` is a [`GLCConfig`], and `train_dataset` has the column `args.trusted_column`. It is
+            a `Dataset` or `IterableDataset`, a torch dataset, a list of dicts or a data frame. Labels can be class
+            names. `compute_metrics` defaults to accuracy. Callbacks run in every stage: first stages get shallow
+            copies, and their `args.output_dir` ends in `stage1`.
         corruption_matrix ([`CorruptionMatrix`], *optional*):
             A known matrix. It is used as it is, without a first stage.
 

@@ -165,12 +165,13 @@ def test_class_names_that_do_not_fit_raise(tmp_path, data):
         GLCTrainer(bert(), config(tmp_path), train_dataset=named, eval_dataset=held_out)
 
 
-@pytest.mark.parametrize("kind", ["dataset", "stream", "unknown columns"])
+@pytest.mark.parametrize("kind", ["dataset", "torch", "stream", "unknown columns"])
 def test_label_names_finds_the_column(tmp_path, data, expected, kind):
     topics = data.rename_column("label", "topic").cast_column("topic", Value("int64"))
     held_out = text_rows(20, trusted=None).rename_column("label", "topic")
-    if kind == "dataset":
-        assert same_weights(_trained(tmp_path, topics, None, held_out, label_names=["topic"]), expected)
+    if kind in ("dataset", "torch"):
+        rows = topics if kind == "dataset" else Items(data, "topic")
+        assert same_weights(_trained(tmp_path, rows, None, held_out, label_names=["topic"]), expected)
         return
     stream = topics.to_iterable_dataset()
     if kind == "unknown columns":
