@@ -74,7 +74,7 @@ def test_preprocess_logits_for_metrics_runs_in_every_stage(tmp_path):
     ("settings", "kept"),
     [
         ({"save_strategy": "no"}, []),
-        ({"save_strategy": "steps", "save_steps": 2, "save_total_limit": 2}, [4, 6]),
+        ({"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}, [6]),
         ({"save_strategy": "epoch", "max_steps": -1, "num_train_epochs": 2, "trusted_share": 0}, "epochs"),
         ({"save_strategy": "best", "eval_strategy": "steps", "eval_steps": 3, "metric_for_best_model": "loss"}, None),
     ],
