@@ -17,6 +17,7 @@ _HOME_OF = {
     "CorruptionMatrix": "glc_hf.matrix",
     "GLCConfig": "glc_hf.training.config",
     "GLCTrainer": "glc_hf.training.trainer",
+    "align_flags": "glc_hf.trusted",
     "apply_decisions": "glc_hf.audit.corrections",
     "corrected_cross_entropy": "glc_hf.correction.loss",
     "corrupt_labels": "glc_hf.noise.corrupt",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from glc_hf.noise.corrupt import weak_labels as weak_labels
     from glc_hf.training.config import GLCConfig as GLCConfig
     from glc_hf.training.trainer import GLCTrainer as GLCTrainer
+    from glc_hf.trusted import align_flags as align_flags
     from glc_hf.trusted import mark_trusted as mark_trusted
     from glc_hf.trusted import merge_trusted as merge_trusted
 

@@ -86,6 +86,13 @@ def copy_format(source: Dataset, target: Dataset, columns: list[str] | None) -> 
     return target
 
 
+def with_transform(dataset: Dataset, transform: Callable[[dict], dict]) -> Dataset:
+    """Give a dataset a transform, in place. `Dataset.set_transform` would pickle the transform, and with it all that
+    it holds, for the fingerprint."""
+    dataset._format_type, dataset._format_kwargs = "custom", {"transform": transform}
+    return dataset
+
+
 def examples_iterable() -> type:
     """The base class of what an `IterableDataset` iterates over."""
     from datasets.iterable_dataset import _BaseExamplesIterable

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""`mark_trusted` and `merge_trusted`: datasets and streams with the column of trusted flags."""
+"""`mark_trusted`, `merge_trusted` and `align_flags`: datasets and streams with the column of trusted flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, IterableDataset, LargeList, List, Value, concatenate_datasets
 
-from glc_hf.labels.reading import IGNORED_LABEL, check_labels, class_names, parse_integers, require_column
+from glc_hf.labels.reading import (
+    IGNORED_LABEL,
+    check_labels,
+    class_names,
+    flags_of_row,
+    parse_integers,
+    require_column,
+)
 from glc_hf.labels.row_batch import RowBatch
 from glc_hf.labels.row_index import chunks
 from glc_hf.labels.storage import same_kind_of_list, typed_if_empty
@@ -165,6 +172,48 @@ class _Mark:
                 )
             flag = LargeList(flag) if isinstance(feature, LargeList) else List(flag, length=feature.length)
         return Features({**features, self.trusted_column: flag})
+
+
+def align_flags(batch: Any, encoded: Any, trusted_column: str = "trusted") -> list[Any]:
+    """
+    Align the flags of words with the tokens of a tokenizer, as labels are aligned with them.
+
+    ```python
+    def tokenize(batch):
+        encoded = tokenizer(batch["tokens"], is_split_into_words=True, truncation=True)
+        encoded["labels"] = ...
+        encoded["trusted"] = align_flags(batch, encoded)
+        return encoded
+    ```
+
+    Args:
+        batch (`Mapping`): The rows that were tokenized: one row, or a batch of rows as in `map(batched=True)`.
+        encoded (`BatchEncoding`): What a fast tokenizer returned for them with `is_split_into_words=True`.
+        trusted_column (`str`, *optional*, defaults to `"trusted"`):
+            The flags: one list per row, or one flag per row. Evaluation sets may have none.
+
+    Returns:
+        `list`: For each row, the flag of the word of each token, `False` for special tokens. Flags of whole rows, and
+        missing ones (`None`), stay as they are. For a single row, its list.
+    """
+    ids = encoded["input_ids"]
+    is_batch = len(ids) == 0 or not np.isscalar(ids[0])
+    flags = batch.get(trusted_column, [None] * len(ids) if is_batch else None)
+    aligned: list[Any] = []
+    for number, given in enumerate(flags if is_batch else [flags]):
+        row = None if given is None else flags_of_row(given, trusted_column)
+        if row is None or row.ndim == 0:
+            aligned.append(given)
+            continue
+        words = encoded.word_ids(number)
+        last = max((word for word in words if word is not None), default=-1)
+        if last >= len(row):
+            raise ValueError(
+                f"row {number} of the batch has {len(row)} flags in {trusted_column!r} for at least {last + 1} words: "
+                "give one flag per word."
+            )
+        aligned.append([word is not None and bool(row[word]) for word in words])
+    return aligned if is_batch else aligned[0]
 
 
 @dataclass(frozen=True)

@@ -239,8 +239,12 @@ def label_column_of(dataset: Any, args: Any) -> str | None:
     votes = (*(args.source_columns or ()), args.votes_column)
     sources = {*votes, args.soft_label_column} - {None}
     known = isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)) and dataset.column_names is not None
-    if args.label_column is not None or not sources or not known:
+    if args.label_column is not None or not known:
         return args.label_column
+    if args.label_names and args.label_names[0] in set(dataset.column_names) - sources:
+        return args.label_names[0]  # as in `Trainer`: the key of the labels in a batch
+    if not sources:
+        return None
     rest = dataset.select_columns([name for name in dataset.column_names if name not in sources])
     try:
         return find_label_column(rest, None, args.trusted_column)

@@ -10,8 +10,10 @@ import pytest
 from datasets import Dataset, DatasetDict, LargeList, List, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
-from glc_hf import corrupt_labels, mark_trusted
+from glc_hf import align_flags, corrupt_labels, mark_trusted
 from glc_hf.randomness import random_uint64
 from glc_hf.trusted import quotas
 
@@ -215,3 +217,48 @@ def test_marking_corrupted_labels_is_warned_about(unmarked, matrix):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mark_trusted(unmarked, fraction=0.1)
+
+
+# ---------------------------------------------------------------------- flags of words and of tokens
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Splits words into letters, between two special tokens."""
+    vocabulary = {token: number for number, token in enumerate(("[U]", "[C]", "a", "b", "##a", "##b"))}
+    inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[U]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    inner.post_processor = processors.TemplateProcessing(single="[C] $A [C]", special_tokens=[("[C]", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[U]", pad_token="[U]")
+
+
+@given(
+    rows=st.lists(
+        st.lists(st.tuples(st.text("ab", min_size=1, max_size=4), st.booleans()), min_size=1, max_size=5),
+        min_size=1,
+        max_size=4,
+    ),
+    max_length=st.integers(3, 12),
+)
+@settings(max_examples=40, deadline=None)
+def test_tokens_get_the_flags_of_their_words(tokenizer, rows, max_length):
+    batch = {"tokens": [[word for word, _ in row] for row in rows], "trusted": [[f for _, f in row] for row in rows]}
+    encoded = tokenizer(batch["tokens"], is_split_into_words=True, truncation=True, max_length=max_length)
+    letters = [[flag for word, flag in row for _ in word][: max_length - 2] for row in rows]
+    expected = [[False, *flags, False] for flags in letters]
+    assert align_flags(batch, encoded) == expected
+    assert [len(flags) for flags in expected] == [len(ids) for ids in encoded["input_ids"]]
+    one = tokenizer(batch["tokens"][0], is_split_into_words=True, truncation=True, max_length=max_length)
+    assert align_flags({"trusted": batch["trusted"][0]}, one) == expected[0]
+
+
+def test_flags_of_rows_and_missing_flags_stay_and_wrong_ones_raise(tokenizer):
+    encoded = tokenizer([["ab", "a"], ["b"]], is_split_into_words=True)
+    assert align_flags({"trusted": [True, "no"]}, encoded) == [True, "no"]
+    assert align_flags({"reviewed": [["yes", 0], None]}, encoded, "reviewed") == [
+        [False, True, True, False, False],
+        None,
+    ]
+    assert align_flags({}, encoded) == [None, None]
+    with pytest.raises(ValueError, match="row 0 of the batch has 1 flags in 'trusted' for at least 2 words"):
+        align_flags({"trusted": [[True], [True]]}, encoded)
+    with pytest.raises(ValueError, match="'maybe'"):
+        align_flags({"trusted": [["maybe", "no"], [True]]}, encoded)

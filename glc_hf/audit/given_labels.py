@@ -9,7 +9,8 @@ import numpy as np
 from datasets import Dataset
 
 from glc_hf.correction.sources import SourceModel
-from glc_hf.labels.columns import label_names_of
+from glc_hf.labels.columns import find_label_column, label_names_of
+from glc_hf.labels.encoding import encode_words
 from glc_hf.labels.labeled_rows import LabeledRows
 from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
@@ -68,7 +69,10 @@ def given_labels(
         sources = None if sources is None else sources_of_votes
     elif args.soft_label_column in dataset.column_names:
         dataset = label_by_probabilities(dataset, args, num_labels).dataset
-    label_column = args.label_column if votes is None else label_column_of(dataset, args)
+    label_column = label_column_of(dataset, args)
+    if votes is None:
+        column = label_column or find_label_column(dataset, None, args.trusted_column)
+        dataset = encode_words(dataset, column, label_names_of(dataset, column, model), "the dataset")
     rows = LabeledRows(dataset, label_column, args.trusted_column, num_labels, "audit", needs_flags=False)
     if sources is None:
         return GivenLabels(dataset, rows, matrix, None, None, missing)

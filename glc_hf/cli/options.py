@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import ast
-import dataclasses
+import difflib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, fields
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -239,7 +240,7 @@ def train_help() -> str:
     for arguments in (DataArguments, NoiseArguments, ModelArguments):
         options = [
             Option(field.name, field.default, field.metadata["help"], field.metadata.get("choices"))
-            for field in dataclasses.fields(arguments)
+            for field in fields(arguments)
         ]
         _add_group(parser, arguments._argument_group_name, options)
     _add_group(parser, "correction", config_options())
@@ -286,6 +287,41 @@ def _fields_in(source: str, class_name: str) -> Iterator[Option]:
                     metadata, name = given.get("metadata", {}), line.target.id
                     choices = method_names() if name == "method" else metadata.get("choices")
                     yield Option(name, given.get("default"), metadata.get("help", ""), choices)
+
+
+# Names that other tools use for options of `TrainingArguments`.
+_SYNONYMS = {
+    "epochs": "num_train_epochs",
+    "lr": "learning_rate",
+    "batch_size": "per_device_train_batch_size",
+    "steps": "max_steps",
+}
+
+
+def unknown_option(option: str, names: Collection[str], file: str = "") -> ValueError:
+    """The error about an option that does not exist, with the option that was probably meant."""
+    name = option.lstrip("-").replace("-", "_")
+    near = [_SYNONYMS[name]] if name in _SYNONYMS else difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {_flag(near[0])}?" if near else ""
+    return ValueError(f"there is no option {option!r}{file}{hint} (see `glc-hf train --help`)")
+
+
+def check_option_names(argv: list[str]) -> None:
+    """Raise if an option does not exist, before the seconds that it takes to import the parser."""
+    names = {field.name for kind in (DataArguments, NoiseArguments, ModelArguments) for field in fields(kind)}
+    names |= {option.name for option in config_options()} | {"help_all"}
+    transformers = find_spec("transformers")
+    source = Path(transformers.origin).with_name("training_args.py") if transformers else None
+    if source is None or not source.is_file():
+        return  # the parser knows
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    for word in argv:
+        option = word.split("=")[0]
+        name = option.removeprefix("--").replace("-", "_")
+        if option.startswith("--") and name and not {name, name.removeprefix("no_")} & names:
+            raise unknown_option(option, names)
 
 
 def method_names() -> list[str]:

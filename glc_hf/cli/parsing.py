@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 from transformers import HfArgumentParser
 
 from glc_hf.cli.digits import DIGITS_SETTINGS
-from glc_hf.cli.options import CONFIG_DEFAULTS, DataArguments, ModelArguments, NoiseArguments
+from glc_hf.cli.options import CONFIG_DEFAULTS, DataArguments, ModelArguments, NoiseArguments, unknown_option
 from glc_hf.methods import get_method
 from glc_hf.training.config import GLCConfig
 
@@ -32,15 +31,6 @@ class TrainOptions(NamedTuple):
         return self.config.seed if self.noise.noise_seed is None else self.noise.noise_seed
 
 
-# Names that other tools use for options of `TrainingArguments`.
-_SYNONYMS = {
-    "epochs": "num_train_epochs",
-    "lr": "learning_rate",
-    "batch_size": "per_device_train_batch_size",
-    "steps": "max_steps",
-}
-
-
 class TrainParser(HfArgumentParser):
     """`HfArgumentParser` for the options of the command. It raises errors with a hint instead of exiting."""
 
@@ -53,12 +43,6 @@ class TrainParser(HfArgumentParser):
 
     def error(self, message: str) -> NoReturn:  # argparse would print a usage of more than a hundred options
         raise ValueError(f"{message} (see `glc-hf train --help`)")
-
-    def unknown_option(self, option: str, file: str = "") -> NoReturn:
-        name = option.lstrip("-").replace("-", "_")
-        near = [_SYNONYMS[name]] if name in _SYNONYMS else difflib.get_close_matches(name, self.names, n=1)
-        hint = f"; did you mean --{near[0].replace('_', '-')}?" if near else ""
-        self.error(f"there is no option {option!r}{file}{hint}")
 
 
 def parse(argv: list[str]) -> TrainOptions:
@@ -82,7 +66,7 @@ def parse(argv: list[str]) -> TrainOptions:
     except TypeError as error:  # a list or a mapping in a file where a number is expected
         raise ValueError(f"an option has a value of the wrong type: {error}") from error
     if rest:
-        parser.unknown_option(rest[0])
+        raise unknown_option(rest[0], parser.names)
     options = TrainOptions(*parsed)
     # `--resume_from_checkpoint` is a path, or `True` for the furthest checkpoint.
     resume = options.config.resume_from_checkpoint
@@ -116,7 +100,7 @@ def _read_file(path: Path, parser: TrainParser) -> dict[str, Any]:
     options = {str(name).replace("-", "_"): value for name, value in content.items()}
     for name in options:
         if name not in parser.names:
-            parser.unknown_option(name, f" in {path}")
+            raise unknown_option(name, parser.names, f" in {path}")
         if name.endswith("_strategy") and options[name] is False:
             options[name] = "no"  # YAML reads a bare `no` as False
     return options

@@ -27,7 +27,7 @@ from glc_hf.intervals import (
     wilson_interval,
 )
 from glc_hf.methods import get_method
-from glc_hf.noise.families import WEAK
+from glc_hf.noise.families import noise_families
 
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _simulated_noise(prepared: Prepared, options: TrainOptions) -> dict[str, Any
     noise = options.noise
     if not noise.simulated:
         return None
-    has_strength = noise.noise.isalpha() and noise.noise != WEAK
+    has_strength = noise.noise in noise_families()  # not weak labels, and not the path of a matrix
     return {
         "kind": _without_folder(noise.noise),
         "strength": noise.noise_strength if has_strength else None,

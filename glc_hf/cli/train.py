@@ -11,14 +11,15 @@ from __future__ import annotations
 import shlex
 import time
 
+from glc_hf.cli.options import check_option_names, train_help
+
 
 def main(argv: list[str]) -> int:
     """Run the command with the arguments that follow `glc-hf train`."""
     if "--help" in argv or "-h" in argv:
-        from glc_hf.cli.options import train_help
-
         print(train_help())
         return 0
+    check_option_names(argv)
     started = time.perf_counter()
     from glc_hf.cli.parsing import TrainParser, parse
     from glc_hf.cli.terminal import clear_progress, set_up_messages

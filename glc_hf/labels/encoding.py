@@ -4,15 +4,24 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import ClassLabel, Dataset, List, Value
+from datasets import ClassLabel, Dataset, Features, IterableDataset, List, Value
 
-from glc_hf.labels.columns import is_list_feature, is_number, names_in_files, type_of_values, values_of
+from glc_hf.labels.columns import (
+    find_label_column,
+    is_list_feature,
+    is_number,
+    label_names_of,
+    names_in_files,
+    type_of_values,
+    values_of,
+)
 from glc_hf.labels.reading import class_names, read_flags
 from glc_hf.labels.row_index import RowIndex
 from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, to_arrow, value_type
@@ -146,6 +155,85 @@ def _with_column(dataset: Dataset, column: str, values: Any, feature: Any) -> Da
     # The new column first: a dataset without columns forgets its number of rows.
     dataset = dataset.add_column(_NEW_COLUMN, values, feature=feature)
     return dataset.remove_columns(column).rename_column(_NEW_COLUMN, column)
+
+
+# ---------------------------------------------------------------------- classes written as words, in Python
+def encode_words(dataset: Any, column: str | None, names: Sequence[str] | None, part: str) -> Any:
+    """
+    Encode labels that are words (strings, booleans) by the names of the classes. Other labels, datasets with a
+    transform, and labels without known names stay as they are, for the checks that name the column and the fix.
+
+    Args:
+        dataset: A `Dataset`, or an `IterableDataset` whose features are known; anything else is returned unchanged.
+        column (`str`, *optional*): Column of the labels.
+        names (`Sequence[str]`, *optional*): Names of the classes.
+        part (`str`): Name of the dataset in messages.
+    """
+    if names is None or not holds_words(dataset, column):
+        return dataset
+    if isinstance(dataset, Dataset):
+        return _as_classes(dataset, column, [str(name) for name in names], part, allow_missing=False)
+    class_of = {str(name): label for label, name in enumerate(names)}
+
+    def encode(row: dict[str, Any]) -> dict[str, Any]:
+        words = row[column] if isinstance(row[column], list) else [row[column]]
+        unknown = [word for word in words if str(word) not in class_of]
+        if unknown:
+            raise ValueError(
+                f"column {column!r} of {part}: {unknown[0]!r} is none of the classes {', '.join(class_of)}."
+            )
+        classes = [class_of[str(word)] for word in words]
+        return {column: classes if isinstance(row[column], list) else classes[0]}
+
+    feature: Any = ClassLabel(names=list(class_of))
+    feature = List(feature) if is_list_feature(dataset.features[column]) else feature
+    return dataset.map(encode, features=Features({**dataset.features, column: feature}))
+
+
+def holds_words(dataset: Any, column: str | None) -> bool:
+    """Whether a column of a dataset holds strings or booleans, or lists of them, which no transform changes."""
+    features = getattr(dataset, "features", None)
+    if not isinstance(dataset, (Dataset, IterableDataset)) or column is None or column not in (features or ()):
+        return False
+    if isinstance(dataset, Dataset) and dataset.format["type"] == "custom":
+        return False
+    feature = features[column].feature if is_list_feature(features[column]) else features[column]
+    return isinstance(feature, Value) and feature.dtype in ("string", "large_string", "bool")
+
+
+def encode_training_words(
+    dataset: Any, label_column: str | None, trusted_column: str, model: Any
+) -> tuple[Any, list[str] | None]:
+    """
+    Encode the labels of a training set that are words, by the model's `label2id`. If the model has no names for its
+    classes, they are the words in sorted order, and a warning says so.
+
+    Returns:
+        The dataset, and the names of the classes if labels were encoded.
+    """
+    known = isinstance(dataset, (Dataset, IterableDataset)) and dataset.column_names is not None
+    try:
+        column = find_label_column(dataset, label_column, trusted_column) if known else None
+    except ValueError:
+        return dataset, None  # an error that names the columns follows
+    if not holds_words(dataset, column):
+        return dataset, None
+    names = label_names_of(None, "", model)
+    if names is None and isinstance(dataset, IterableDataset):
+        raise ValueError(
+            f"column {column!r} of the stream holds words, and the model does not name its classes: load it with "
+            "label2id={…} and id2label={…}, or encode the column as integers."
+        )
+    if names is None:
+        names = names_in_files({"train_dataset": dataset}, column, ()) or []
+        some = ", ".join(f"{label} {name}" for label, name in enumerate(names[:10]))
+        warnings.warn(
+            f"column {column!r} holds words: they become the classes {some}{', …' if len(names) > 10 else ''}, which "
+            "are stored in the configuration of the model. Load the model with label2id={…} and id2label={…} for "
+            "another order.",
+            stacklevel=3,
+        )
+    return encode_words(dataset, column, names, "train_dataset"), names
 
 
 def check_words(dataset: Dataset, words: str, label: str, part: str) -> None:

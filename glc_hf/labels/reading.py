@@ -307,7 +307,9 @@ def check_same_lengths(labels: Column, flags: Column, index: RowIndex | None = N
         row = int(np.argmax(different))
         raise ValueError(
             f"{(index or RowIndex()).name(row)} has {label_lengths[row]} labels and {flag_lengths[row]} trusted "
-            f"flags; a list of flags has one per label (False where the label is {IGNORED_LABEL})."
+            f"flags; a list of flags has one per label (False where the label is {IGNORED_LABEL}). If a tokenizer "
+            "split words into tokens, `encoded['trusted'] = glc_hf.align_flags(batch, encoded)` aligns the flags of "
+            "words."
         )
 
 

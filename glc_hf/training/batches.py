@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -189,6 +190,13 @@ class FlagCollator:
         self.trusted_column = trusted_column
         self.label_name = label_name
         self.dropped = None if soft_label_column in (label_name, *USUAL_LABEL_COLUMNS) else soft_label_column
+        self.keeps_flags = True
+
+    def without_flags(self) -> FlagCollator:
+        """The same collator for evaluation, which ignores flags: they may be missing there."""
+        collator = copy.copy(self)
+        collator.keeps_flags = False
+        return collator
 
     @property
     def tokenizer(self) -> Any:
@@ -206,7 +214,7 @@ class FlagCollator:
         votes = [feature.pop(VOTES_KEY, None) for feature in features]
         batch = self.collator(features)
         labels = batch.get(self.label_name)
-        if labels is not None and any(flag is not None for flag in flags):
+        if labels is not None and self.keeps_flags and any(flag is not None for flag in flags):
             batch[self.trusted_column] = self._align(flags, labels)
         if labels is not None and votes[0] is not None:
             batch[VOTES_KEY] = self._align_votes(votes, labels)
@@ -223,7 +231,7 @@ class FlagCollator:
         if batch is None:
             batch = self.collator(features.without_flags())
         labels = batch.get(self.label_name)
-        if labels is not None and features.flags is not None:
+        if labels is not None and self.keeps_flags and features.flags is not None:
             batch[self.trusted_column] = self._align(features.flags, labels)
         batch[ROW_KEY] = torch.from_numpy(features.numbers)
         return batch

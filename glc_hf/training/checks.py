@@ -13,6 +13,7 @@ from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 from transformers.utils import logging
 
+from glc_hf.labels.columns import label_names_of
 from glc_hf.labels.reading import read_labels
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.training.config import GLCConfig
@@ -30,11 +31,7 @@ def check_arguments(args: TrainingArguments | None, optimizers: tuple, compute_l
             f"GLCTrainer needs a GLCConfig, not a {type(args).__name__}: change the class name and keep all arguments "
             "(`from glc_hf import GLCConfig`)."
         )
-    if any(part is not None for part in optimizers or ()):
-        raise ValueError(
-            "GLCTrainer does not accept `optimizers`: each stage needs a new optimizer and schedule. Pass the class "
-            "with `optimizer_cls_and_kwargs=(torch.optim.SGD, {'lr': 0.1})`, or use `optim` and `lr_scheduler_type`."
-        )
+    check_optimizers(optimizers)
     if compute_loss_func is not None:
         raise ValueError(
             "`compute_loss_func` would replace the corrected loss. Remove it, or write your own method: a subclass of "
@@ -51,6 +48,40 @@ def check_arguments(args: TrainingArguments | None, optimizers: tuple, compute_l
             "save_strategy='steps' instead; training resumes exactly from its checkpoints."
         )
     return args
+
+
+def check_optimizers(optimizers: tuple | None) -> None:
+    """Raise if an optimizer or a schedule is given, which would be used by one stage only."""
+    optimizer, schedule = (*(optimizers or ()), None, None)[:2]
+    fixes = []
+    if optimizer is not None:
+        fixes.append(
+            "name the class of the optimizer with `optimizer_cls_and_kwargs=(torch.optim.SGD, {'lr': 0.1})`, or use "
+            "GLCConfig(optim=…)"
+        )
+    if schedule is not None:
+        fixes.append(
+            "name the schedule with GLCConfig(lr_scheduler_type='cosine', lr_scheduler_kwargs={…}); one of your own "
+            "goes into `create_scheduler` of a subclass of GLCTrainer, which every stage calls with its own optimizer"
+        )
+    if fixes:
+        what = " and ".join(
+            name for name, part in (("optimizer", optimizer), ("schedule", schedule)) if part is not None
+        )
+        raise ValueError(
+            f"GLCTrainer does not accept `optimizers`: each stage needs a new optimizer and schedule, and the given "
+            f"{what} would serve one of them. Instead, {'; '.join(fixes)}."
+        )
+
+
+def check_optimizer(model: torch.nn.Module, optimizer: Any, folder: str) -> None:
+    """Raise if an optimizer, which a subclass may create, trains the parameters of another model."""
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if trained.isdisjoint(id(parameter) for parameter in model.parameters()):
+        raise ValueError(
+            f"the optimizer of the training in {folder} has no parameter of the model that it trains. Each stage has "
+            "its own copy of the model: create the optimizer from `self.model` in `create_optimizer`, not before."
+        )
 
 
 def check_devices(args: GLCConfig, accelerator: Accelerator) -> None:
@@ -99,6 +130,29 @@ def check_model(model: torch.nn.Module) -> int | None:
             "`num_labels=2`."
         )
     return num_labels
+
+
+def name_classes(model: torch.nn.Module, names: Sequence[str]) -> None:
+    """Store the classes of labels that are words in the configuration of a model that has no names for its classes.
+    Raise if it has other ones, or another number of classes."""
+    config, known = getattr(model, "config", None), label_names_of(None, "", model)
+    number = check_model(model)
+    some = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    if len(names) == 1:
+        raise ValueError(f"every label is the word {names[0]!r}: training needs two classes or more.")
+    if number is not None and number != len(names):
+        raise ValueError(
+            f"the labels are {len(names):,} words ({some}), but the model has {number:,} classes: load it with "
+            f"num_labels={len(names)}, or with label2id={{…}} if some classes have no rows."
+        )
+    if known is not None and known != list(names):
+        raise ValueError(
+            f"the labels are the words {some}, and the model of model_init has the classes {', '.join(known[:10])}: "
+            "encode the labels in that order with `dataset.cast_column(…, ClassLabel(names=[…]))`."
+        )
+    if known is None and hasattr(config, "id2label"):
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: label for label, name in enumerate(names)}
 
 
 def check_matrix(matrix: Any, num_labels: int | None) -> CorruptionMatrix | None:

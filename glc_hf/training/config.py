@@ -60,8 +60,9 @@ class GLCConfig(
         trusted_column (`str`, *optional*, defaults to `"trusted"`):
             Column of the training set that marks trusted rows: one flag per row, or one per token for token labels.
         label_column (`str`, *optional*):
-            Column of the given labels, in every dataset that has it. By default `labels`, `label` or `label_ids`, or
-            the only column of classes. Name it also if a `with_transform` pipeline makes labels from another column.
+            Column of the given labels, in every dataset that has it. By default the first of `label_names`, else
+            `labels`, `label` or `label_ids`, or the only column of classes. Name it also if a `with_transform`
+            pipeline makes labels from another column.
         source_columns (`list[str]`, *optional*):
             Columns of the training set with the labels of several sources (rules, people, language models), one
             column per source: class numbers, class names, or lists of them for token labels. `None`, -1, NaN and

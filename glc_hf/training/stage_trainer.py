@@ -14,6 +14,7 @@ from transformers.trainer_utils import has_length
 
 from glc_hf.hold_out import TRUSTED_SET
 from glc_hf.labels.columns import with_usual_label_column
+from glc_hf.labels.encoding import encode_words
 from glc_hf.labels.label_batch import VOTES_KEY, LabelBatch, label_batch
 from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.methods import get_method
@@ -35,6 +36,9 @@ class StageTrainer(ResumableTrainer):
     loss_is_scaled_for_ga = True
     method: Method | None = None
     training_data: TrainingData | None = None
+    class_names: list[str] | None = None
+    # The speed of a run with several stages; see [`~training.stages.RunSpeed`].
+    speed: Any = None
     # Number and stage of a first stage; `None` in the last stage.
     first_stage: tuple[int, Stage] | None = None
     # Trusted rows that are held out, to evaluate on beside the `eval_dataset`.
@@ -81,9 +85,12 @@ class StageTrainer(ResumableTrainer):
         return self.training_data.for_training(self, self.stage, share)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As `Trainer.log`. In first stages every name gets a prefix such as `stage1_`."""
+        """As `Trainer.log`. In first stages every name gets a prefix such as `stage1_`, and at the end of the last
+        stage the speed is that of the whole run."""
         if self.first_stage is not None:
             logs = {f"stage{self.first_stage[0]}_{name}": value for name, value in logs.items()}
+        elif self.speed is not None and {"train_loss", "train_runtime"} <= logs.keys():
+            logs.update(self.speed.metrics(logs))
         super().log(logs, start_time)
 
     # ------------------------------------------------------------------ data
@@ -125,14 +132,28 @@ class StageTrainer(ResumableTrainer):
             return sampler
         return super()._get_train_sampler(train_dataset)
 
-    def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> torch.utils.data.DataLoader:
+    def _get_dataloader(
+        self, dataset: Any, *args: Any, is_training: bool = False, **kwargs: Any
+    ) -> torch.utils.data.DataLoader:
         if isinstance(dataset, datasets.Dataset):
             if _has_transform(dataset):
                 # The transform needs the columns that the model does not take: the collator drops them afterwards.
                 dataset = FlaggedRows(dataset, np.arange(len(dataset)), None, self.args.trusted_column)
             else:
-                dataset = with_usual_label_column(dataset, self.label_column, self.label_name)
-        return super()._get_dataloader(dataset, *args, **kwargs)
+                dataset = with_usual_label_column(self._with_classes(dataset), self.label_column, self.label_name)
+        collator = self.data_collator
+        try:
+            if not is_training and isinstance(collator, FlagCollator):
+                self.data_collator = collator.without_flags()
+            return super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
+        finally:
+            self.data_collator = collator
+
+    def _with_classes(self, dataset: Any) -> Any:
+        """An evaluation set, or several, whose labels may be words, with class numbers."""
+        if isinstance(dataset, dict):
+            return {name: self._with_classes(part) for name, part in dataset.items()}
+        return encode_words(dataset, self.label_column, self.class_names, "the evaluation set")
 
     def _get_collator_with_removed_columns(self, data_collator: Any, description: str | None = None) -> Any:
         collator = super()._get_collator_with_removed_columns(data_collator, description)

@@ -5,20 +5,24 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import torch
-from transformers import set_seed
+from transformers import TrainerCallback, set_seed
 from transformers.trainer_callback import ProgressCallback
+from transformers.trainer_utils import speed_metrics
 from transformers.utils import logging
 
 from glc_hf.correction.reliability import few_rows_warning, singular_warning
 from glc_hf.correction.verdict import load_verdict
 from glc_hf.methods.base import Stage
 from glc_hf.methods.matrix_files import load_matrices, load_sources
+from glc_hf.training.checks import check_optimizer
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import TrainedStage
 from glc_hf.training.probe import ProbeStage
@@ -40,9 +44,9 @@ class FinishedStage:
 class GradientStage(TrainedStage):
     """A first stage that is trained by gradient descent."""
 
-    def train(self, checkpoint: str | None, ignore_keys: list[str] | None) -> None:
+    def train(self, checkpoint: str | None, ignore_keys: list[str] | None) -> dict[str, float]:
         # Not the `train` of GLCTrainer or of a user's subclass, which runs all stages.
-        StageTrainer.train(self.trainer, checkpoint, ignore_keys_for_eval=ignore_keys)
+        return StageTrainer.train(self.trainer, checkpoint, ignore_keys_for_eval=ignore_keys).metrics
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The full weights on every process; accelerate gathers sharded FSDP weights on the main process only."""
@@ -78,12 +82,27 @@ class FirstStages:
     def run(self, ignore_keys: list[str] | None) -> str | None:
         """Leave the method with its estimate and the parent's model with the weights to start from. Returns the
         checkpoint that the last stage resumes from, if there is one."""
+        self._restore_or_store_initial_weights()
         checkpoint = self.point.checkpoint if self.point is not None and self.point.stage == 0 else None
         if self.point is None or self.point.stage > 0 or not self._restore_estimate():
             for number, stage in enumerate(self.method.first_stages(), start=1):
                 self._run_stage(number, stage, ignore_keys)
             self._estimate()
         return checkpoint
+
+    def _restore_or_store_initial_weights(self) -> None:
+        parent, point = self.parent, self.point
+        run = parent.run_record()["run"]
+        stored = self.run_folder.load_weights("initial", run) if point is not None else None
+        if stored is not None:
+            parent.model.load_state_dict(stored.weights)
+        elif (
+            parent.keeps_state
+            and parent.args.should_save
+            and (point is None or point.checkpoint is None or point.stage)
+        ):
+            self.run_folder.save_weights("initial", parent.model.state_dict(), run)
+        parent.accelerator.wait_for_everyone()
 
     def _restore_estimate(self) -> bool:
         """Restore the estimate of an interrupted run. Returns whether that was possible."""
@@ -136,7 +155,9 @@ class FirstStages:
         logger.info(f"***** {trainer.stage_name} *****")
         set_seed(trainer.args.seed)
         resumes = self.point is not None and self.point.stage == number
-        trained.train(self.point.checkpoint if resumes else None, ignore_keys)
+        metrics = trained.train(self.point.checkpoint if resumes else None, ignore_keys)
+        if metrics is not None:
+            self.parent.speed.first_stages.append(metrics)
         with _unchanged_precision(trainer):
             self._evaluate(trainer, number, ignore_keys)
         self.history += trainer.state.log_history
@@ -193,6 +214,51 @@ class FirstStages:
             trainer.evaluate(ignore_keys=ignore_keys)
 
 
+class RunSpeed:
+    """
+    The speed metrics (`train_runtime`, …) of a run with several stages. They cover everything from the start of
+    `train()` on: the stages that it trains, and the estimates between them.
+
+    Args:
+        last_stage (`int`): Number of the last stage. Its own metrics get its prefix, such as `stage2_`.
+    """
+
+    def __init__(self, last_stage: int) -> None:
+        self.start = time.time()
+        self.prefix = f"stage{last_stage}_"
+        self.first_stages: list[dict[str, float]] = []
+        self._metrics: dict[str, float] | None = None
+
+    def metrics(self, last: dict[str, float]) -> dict[str, float]:
+        """The metrics that replace or follow those of the last stage. They are computed when it ends, once."""
+        if self._metrics is None:
+            stages = [*self.first_stages, last]
+            samples, steps = (
+                sum(stage["train_runtime"] * stage[rate] for stage in stages if rate in stage)
+                for rate in ("train_samples_per_second", "train_steps_per_second")
+            )
+            whole = speed_metrics("train", self.start, num_samples=samples, num_steps=steps)
+            self._metrics = {**whole, **{f"{self.prefix}{name}": last[name] for name in whole if name in last}}
+        return self._metrics
+
+
+class StageHistory(TrainerCallback):
+    """Checks the optimizer of each stage, and puts the logs of the first stages before those of the last stage, so
+    that its saved state has all of them."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **kwargs: Any
+    ) -> None:
+        check_optimizer(model, optimizer, args.output_dir)
+        if state is self.trainer.state and not any(
+            name.startswith("stage1_") for entry in state.log_history for name in entry
+        ):
+            state.log_history[:0] = self.trainer._stage_history
+
+
 # ---------------------------------------------------------------------- trainers of first stages
 def stage_trainer(parent: Any, number: int, stage: Stage, model: torch.nn.Module) -> StageTrainer:
     """
@@ -200,11 +266,11 @@ def stage_trainer(parent: Any, number: int, stage: Stage, model: torch.nn.Module
     set, so that its overrides (`create_optimizer`, `training_step`, `log`, …) apply in every stage. Its `__init__` is
     not called again.
 
-    Callbacks are shallow copies: they keep their settings and start new, and a callback that holds the trainer does
-    not keep a second model.
+    Callbacks are shallow copies: they keep their settings and start new. A callback that holds the trainer, or a
+    method of it, gets that of the stage.
     """
     trainer = object.__new__(type(parent))
-    trainer.__dict__.update(parent.__dict__)
+    trainer.__dict__.update({name: _rebound(value, parent, trainer) for name, value in parent.__dict__.items()})
     trainer.first_stage = (number, stage)
     StageTrainer.__init__(
         trainer,
@@ -214,14 +280,34 @@ def stage_trainer(parent: Any, number: int, stage: Stage, model: torch.nn.Module
         train_dataset=parent.train_dataset,
         eval_dataset=parent.eval_dataset,
         processing_class=parent.processing_class,
-        compute_metrics=None if parent._default_metrics else parent.compute_metrics,
+        compute_metrics=None if parent._default_metrics else trainer.compute_metrics,
         optimizer_cls_and_kwargs=_stage_optimizer(parent),
-        preprocess_logits_for_metrics=parent.preprocess_logits_for_metrics,
+        preprocess_logits_for_metrics=trainer.preprocess_logits_for_metrics,
     )
-    trainer.callback_handler.callbacks = [copy.copy(callback) for callback in parent.callback_handler.callbacks]
+    trainer.callback_handler.callbacks = [
+        _stage_callback(callback, parent, trainer) for callback in parent.callback_handler.callbacks
+    ]
     name_progress_bar(trainer)
     trainer.args.max_steps = max_steps_for(trainer)
     return trainer
+
+
+def _rebound(value: Any, parent: Any, trainer: StageTrainer) -> Any:
+    """The value of an attribute for a first stage: the parent, and methods that are bound to it, are replaced."""
+    if value is parent:
+        return trainer
+    is_method = isinstance(value, MethodType) and value.__self__ is parent
+    return MethodType(value.__func__, trainer) if is_method else value
+
+
+def _stage_callback(callback: TrainerCallback, parent: Any, trainer: StageTrainer) -> TrainerCallback:
+    copied = copy.copy(callback)
+    if not type(callback).__module__.startswith("glc_hf."):  # these ask whether the stage is the last one
+        for name, value in list(getattr(copied, "__dict__", {}).items()):
+            rebound = _rebound(value, parent, trainer)
+            if rebound is not value:
+                setattr(copied, name, rebound)
+    return copied
 
 
 def stage_arguments(parent: Any, number: int, stage: Stage) -> GLCConfig:

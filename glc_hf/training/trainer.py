@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerCallback, set_seed
+from transformers import Trainer, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
@@ -20,14 +20,17 @@ from glc_hf.audit.given_labels import GivenLabels
 from glc_hf.audit.judging import AuditMixin
 from glc_hf.correction.sources import SourceModel, SourceTable, judge_sources
 from glc_hf.correction.verdict import Verdict, save_verdict
+from glc_hf.data.python_rows import as_dataset
 from glc_hf.hold_out import evaluation_sets, held_out_trusted_rows
 from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.hub.push import HubMixin
 from glc_hf.labels.columns import label_names_of
+from glc_hf.labels.encoding import encode_training_words
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage
 from glc_hf.methods.matrix_files import save_matrices
+from glc_hf.overrides import check_overrides
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,
@@ -37,6 +40,7 @@ from glc_hf.training.checks import (
     check_model,
     check_soft_labels,
     freeze_parameters,
+    name_classes,
 )
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import RefinementCallback, TrainedStage, TrainedStages, infer
@@ -50,7 +54,15 @@ from glc_hf.training.resume import (
     resume_point_at,
 )
 from glc_hf.training.stage_trainer import StageTrainer
-from glc_hf.training.stages import FinishedStage, FirstStages, max_steps_for, name_progress_bar, shorten
+from glc_hf.training.stages import (
+    FinishedStage,
+    FirstStages,
+    RunSpeed,
+    StageHistory,
+    max_steps_for,
+    name_progress_bar,
+    shorten,
+)
 from glc_hf.training.training_data import training_data
 from glc_hf.voted_rows import has_votes, label_by_probabilities, label_column_of
 from glc_hf.voted_streams import label_training_set
@@ -76,10 +88,10 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
     Args:
         model, args, data_collator, train_dataset, eval_dataset, processing_class, model_init, compute_metrics,
         callbacks, optimizer_cls_and_kwargs, preprocess_logits_for_metrics:
-            As in `Trainer`. `args` is a [`GLCConfig`], and `train_dataset` has the column `args.trusted_column`.
-            `compute_metrics` defaults to accuracy. Callbacks run in every stage: first stages get shallow copies, and
-            their `args.output_dir` ends in `stage1`. A trainer that a callback stores is that of the last stage, whose
-            model is not the one being trained in a first stage.
+            As in `Trainer`. `args` is a [`GLCConfig`], and `train_dataset` has the column `args.trusted_column`. It is
+            a `Dataset` or `IterableDataset`, a torch dataset, a list of dicts or a data frame. Labels can be class
+            names. `compute_metrics` defaults to accuracy. Callbacks run in every stage: first stages get shallow
+            copies, and their `args.output_dir` ends in `stage1`.
         corruption_matrix ([`CorruptionMatrix`], *optional*):
             A known matrix. It is used as it is, without a first stage.
 
@@ -110,12 +122,16 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         corruption_matrix: CorruptionMatrix | None = None,
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
+        check_overrides(type(self), GLCTrainer, args.stage1)
         method_class = get_method(args.method)
-        soft = None
+        train_dataset, soft = as_dataset(train_dataset, args), None
         if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
             classes = None if model is None else check_model(model)
             train_dataset, soft = label_by_probabilities(train_dataset, args, classes)
         columns = {"label_column": label_column_of(train_dataset, args), "trusted_column": args.trusted_column}
+        words = None
+        if soft is None and not has_votes(args):
+            train_dataset, words = encode_training_words(train_dataset, **columns, model=model)
         held_out = held_out_trusted_rows(train_dataset, args.trusted_eval_fraction, seed=args.seed, **columns)
         eval_dataset, trusted_eval_dataset = evaluation_sets(eval_dataset, train_dataset, held_out, **columns)
         super().__init__(
@@ -132,10 +148,12 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             preprocess_logits_for_metrics=preprocess_logits_for_metrics,
         )
         self.trusted_eval_dataset = trusted_eval_dataset
+        self._label_words = words
+        if words is not None:
+            name_classes(self.model, words)
         check_devices(args, self.accelerator)
         self.num_labels = check_model(self.model)
         self.given_matrix = check_matrix(corruption_matrix, self.num_labels)
-        self.class_names: list[str] | None = None
         self._label_sources: SourceModel | None = None
         self._judged: tuple[SourceModel, SourceTable] | None = None
         # Stages that several trainers share; see `compare_methods`.
@@ -155,11 +173,12 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             )
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self.given_matrix, self.class_names)
+            self.eval_dataset = self._with_classes(self.eval_dataset)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
             self._make_method()
             if any(stage.mode == "probe" for stage in self.method.first_stages()):
                 classifiers_of(self.model, self.num_labels)
-        self.add_callback(_StageHistory(self))
+        self.add_callback(StageHistory(self))
         self.add_callback(RefinementCallback(self))
         self.model_card = ModelCardCallback(self)
         self.add_callback(self.model_card)
@@ -255,7 +274,9 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             trial, ignore_keys_for_eval: As in `Trainer.train`.
 
         Returns:
-            `TrainOutput`: That of the last stage. Its metrics include those of the first stages, as `stage1_…`.
+            `TrainOutput`: That of the last stage. Its metrics include those of the first stages, as `stage1_…`. With
+            several stages, `train_runtime` and the other speed metrics are those of the whole run, and
+            `stage2_train_runtime`, … those of the last stage.
         """
         if self.training_data is None:
             raise ValueError("training needs a train_dataset.")
@@ -264,9 +285,9 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         self.run_dir = self._get_output_dir(trial)
         model_init = self._start_from_initial_weights(trial)
         self._make_method()
+        self.speed = RunSpeed(self.num_stages) if self.method.first_stages() else None
         point = self._find_resume_point(resume_from_checkpoint)
         run = RunFolder(self.run_dir) if point is None or self.keeps_state else point.run
-        self._restore_or_store_initial_weights(run, point)
         first_stages = FirstStages(self, run, point)
         checkpoint = first_stages.run(ignore_keys_for_eval)
         self._stage_history = first_stages.history
@@ -284,7 +305,9 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             self.model_init, self.args.num_train_epochs, self.args.max_steps = model_init, epochs, max_steps
         if self.keeps_state and self.args.should_save:
             run.finish()
-        return TrainOutput(output.global_step, output.training_loss, {**self.stage_metrics(), **output.metrics})
+        speed = {} if self.speed is None else self.speed.metrics(output.metrics)
+        metrics = {**self.stage_metrics(), **output.metrics, **speed}
+        return TrainOutput(output.global_step, output.training_loss, metrics)
 
     def _start_from_initial_weights(self, trial: Any) -> Callable | None:
         """Get a plain, unprepared model for all stages to start from, and no optimizer. Returns `model_init`."""
@@ -293,6 +316,8 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             self.model = self.call_model_init(trial)
             if self.place_model_on_device:
                 self._move_model_to_device(self.model, self.args.device)
+            if self._label_words is not None:
+                name_classes(self.model, self._label_words)
         else:
             undo_preparation(self.model)
         self.model_wrapped = self.model
@@ -363,14 +388,6 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             )
         return point
 
-    def _restore_or_store_initial_weights(self, run: RunFolder, point: ResumePoint | None) -> None:
-        stored = run.load_weights("initial", self._run_id) if point is not None else None
-        if stored is not None:
-            self.model.load_state_dict(stored.weights)
-        elif self.keeps_state and self.args.should_save and (point is None or point.checkpoint is None or point.stage):
-            run.save_weights("initial", self.model.state_dict(), self._run_id)
-        self.accelerator.wait_for_everyone()
-
     # ------------------------------------------------------------------ what an audit needs
     def item_logits(self, labels: GivenLabels) -> torch.Tensor:
         """The logits of the rows of an audit, `(N, K)`, one row per label that is not -100."""
@@ -401,16 +418,3 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             save_matrices(self.corruption_matrices, folder, None if self.method is None else self.method.sources)
             save_verdict(self.verdict, folder)
             self.model_card.save(folder)
-
-
-class _StageHistory(TrainerCallback):
-    """Puts the logs of the first stages before those of the last stage, so that its saved state has all of them."""
-
-    def __init__(self, trainer: GLCTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state is self.trainer.state and not any(
-            name.startswith("stage1_") for entry in state.log_history for name in entry
-        ):
-            state.log_history[:0] = self.trainer._stage_history

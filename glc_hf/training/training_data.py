@@ -48,17 +48,11 @@ def training_data(
         column = label_column_of(rows.dataset, args)
         read = MapData(rows.dataset, args, num_labels, method, rows.unused, rows.votes, label_column=column)
         return StreamData(dataset, args, method, read, voted.model)
-    if isinstance(dataset, torch.utils.data.IterableDataset):
+    if isinstance(dataset, datasets.IterableDataset):
         return StreamData(dataset, args, method)
     if isinstance(dataset, dict):
         raise TypeError(
             f"train_dataset contains the splits {', '.join(dataset)}: pass one of them, as in data['train']."
-        )
-    if not isinstance(dataset, datasets.Dataset):
-        raise TypeError(
-            f"train_dataset is a {type(dataset).__name__}; GLCTrainer reads labels and flags from a "
-            "`datasets.Dataset` (or a `datasets.IterableDataset`). `Dataset.from_list(rows)` and "
-            "`Dataset.from_generator(…)` create one."
         )
     votes = None
     if voted is not None:
@@ -259,11 +253,6 @@ class StreamData(TrainingData):
         read: MapData | None = None,
         sources: SourceModel | None = None,
     ) -> None:
-        if not isinstance(dataset, datasets.IterableDataset):
-            raise TypeError(
-                f"train_dataset is a {type(dataset).__name__}; GLCTrainer filters a stream by its flags, which needs "
-                "a `datasets.IterableDataset`: `IterableDataset.from_generator(…)` creates one."
-            )
         self.dataset = dataset
         self.args = args
         columns = dataset.column_names
@@ -274,11 +263,11 @@ class StreamData(TrainingData):
             )
         self.read, self.stream_sources = read, sources
         # If the columns are not known, as after `map`, the label may have any usual name.
-        self.label_column = args.label_column
+        self.label_column = label_column_of(dataset, args)
         if read is not None:
             self.votes, self.label_column = read.votes, read.label_column
         elif columns is not None:
-            self.label_column = find_label_column(dataset, args.label_column, args.trusted_column)
+            self.label_column = find_label_column(dataset, self.label_column, args.trusted_column)
 
     def check(self, method: Method) -> None:
         read = self.read if method.needs_trusted and not method.counts_votes else None
@@ -338,7 +327,8 @@ class StreamData(TrainingData):
             dataset = dataset.select_columns([name for name in (self.label_column, flag, column) if name is not None])
         parts = [np.empty(0, dtype=np.int64)]
         for row in dataset:
-            label_column = self.label_column or next((name for name in USUAL_LABEL_COLUMNS if name in row), None)
+            usual = (*(self.args.label_names or ()), *USUAL_LABEL_COLUMNS)
+            label_column = self.label_column or next((name for name in usual if name in row), None)
             if label_column is None:
                 raise ValueError(
                     f"a row of the stream has no labels (its keys: {', '.join(row)}): name their column with "

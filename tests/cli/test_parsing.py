@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from glc_hf.cli.digits import DIGITS_SETTINGS
-from glc_hf.cli.parsing import parse
+from glc_hf.cli.options import check_option_names
+from glc_hf.cli.parsing import TrainParser, parse
 
 
 OWN = ["--dataset", "some/data", "--model", "some/model"]
@@ -108,6 +111,19 @@ def test_bad_options_print_one_line_that_names_them(glc_hf, argv: list[str], par
     assert outcome.code == 2
     for part in parts:
         assert part in outcome.complaint
+
+
+def test_an_unknown_option_is_reported_before_torch_is_imported() -> None:
+    code = "import sys; from glc_hf.cli.main import main; print(main(['train', '--datset=x']), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "False"]
+    assert "there is no option '--datset'; did you mean --dataset?" in done.stderr
+
+
+def test_every_option_of_the_parser_is_known_before_it_is_imported() -> None:
+    options = [option for action in TrainParser()._actions for option in action.option_strings]
+    check_option_names([option for option in options if option.startswith("--") and option != "--help"])
+    check_option_names(["run.yaml", "--learning_rate=1e-3", "--learning-rate", "-1", "--help-all", "--"])
 
 
 def test_data_in_a_folder_to_push_is_an_error(glc_hf, tmp_path: Path) -> None:

@@ -258,12 +258,19 @@ def test_warnings_are_printed_and_written(glc_hf, tmp_path: Path, tiny_bert: Pat
     assert read_facts(output)["warnings"] == results["warnings"]
 
 
-def test_true_matrix_method_uses_the_matrix_of_the_simulated_noise(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+def test_true_matrix_method_uses_the_matrix_of_the_simulated_noise(
+    glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = write_csv(tmp_path / "train.csv", text_rows(60))
-    argv = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", "--noise", "flip", *QUICK]
-    outcome = glc_hf("train", *argv, "--method", "true_matrix")
-    assert outcome.code == 0, outcome.err
-    assert results_in(tmp_path / "model")["distance_to_true_matrix"] == 0.0
+    CorruptionMatrix.flip(3, 0.3).save_pretrained(tmp_path / "mymatrix")
+    for noise, strength in (("flip", 0.6), ("mymatrix", None)):
+        argv = ["--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", "--noise", noise, *QUICK]
+        outcome = glc_hf("train", *argv, "--method", "true_matrix")
+        assert outcome.code == 0, outcome.err
+        results = results_in(tmp_path / "model")
+        assert results["distance_to_true_matrix"] == 0.0
+        assert results["simulated_noise"]["strength"] == strength  # a matrix has none
 
 
 def test_pairs_of_texts_are_tokenized_together(tmp_path: Path, tiny_bert: Path) -> None:

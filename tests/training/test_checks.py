@@ -70,10 +70,9 @@ def test_label_outside_the_classes_of_the_model_raises(tmp_path):
     assert_raises(tmp_path, message, data=data, model=bert(num_labels=2))
 
 
-@pytest.mark.parametrize(("values", "shown"), [([0.5] * 240, "0.5"), (["cat"] * 240, "'cat'")])
-def test_labels_that_are_not_integers_raise(tmp_path, values, shown):
-    data = text_rows().remove_columns("label").add_column("label", values)
-    assert_raises(tmp_path, rf"'label'.*row 0: {shown}", data=data)
+def test_labels_that_are_not_integers_raise(tmp_path):
+    data = text_rows().remove_columns("label").add_column("label", [0.5] * 240)
+    assert_raises(tmp_path, r"'label'.*row 0: 0\.5", data=data)
 
 
 def test_missing_label_raises(tmp_path):
@@ -114,6 +113,10 @@ def test_given_optimizer_raises(tmp_path):
     model = bert()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     assert_raises(tmp_path, r"`optimizers`.*optimizer_cls_and_kwargs", model=model, optimizers=(optimizer, None))
+    factory = torch.optim.lr_scheduler.LinearLR
+    message = r"`optimizers`.* given schedule would serve one.*lr_scheduler_type.*`create_scheduler` of a subclass"
+    assert_raises(tmp_path, message, model=model, optimizers=(None, factory))
+    assert_raises(tmp_path, r"optimizer and schedule would", model=model, optimizers=(optimizer, factory(optimizer)))
 
 
 def test_compute_loss_func_raises(tmp_path):
@@ -165,11 +168,6 @@ def test_plain_training_arguments_raise(tmp_path):
     arguments = TrainingArguments(str(tmp_path), use_cpu=True)
     with pytest.raises(TypeError, match="GLCConfig"):
         GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows())
-
-
-def test_list_as_train_dataset_raises(tmp_path):
-    with pytest.raises(TypeError, match=r"list.*Dataset.from_list"):
-        GLCTrainer(bert(), config(tmp_path), train_dataset=[{"input_ids": [1], "label": 0, "trusted": True}])
 
 
 @pytest.mark.parametrize(

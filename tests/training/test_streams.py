@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from datasets import Dataset
 
 from glc_hf import CorruptionMatrix, GLCTrainer
@@ -125,12 +124,3 @@ def test_method_without_flags_trains_on_a_stream_without_flags(tmp_path):
     rows = text_rows(40, trusted=None).to_iterable_dataset()
     trainer = GLCTrainer(bert(), config(tmp_path, method="no_correction"), train_dataset=rows)
     assert trainer.train().global_step == 4
-
-
-def test_iterable_dataset_of_torch_raises(tmp_path):
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            yield {"input_ids": [1], "label": 0, "trusted": True}
-
-    with pytest.raises(TypeError, match="train_dataset is a Stream; .*IterableDataset.from_generator"):
-        GLCTrainer(bert(), config(tmp_path), train_dataset=Stream())
