@@ -201,7 +201,13 @@ class CorruptionMatrix:
         """The largest off-diagonal entries, in descending order, as `{"true": …, "noisy": …, "probability": …}`."""
         confusions = self._probs.copy()
         np.fill_diagonal(confusions, 0.0)
-        order = np.argsort(-confusions, axis=None, kind="stable")[:number]
+        flat = confusions.ravel()
+        if number < len(flat):  # sorting all entries of thousands of classes would take minutes
+            lowest = np.partition(flat, -number)[-number]
+            candidates = np.flatnonzero(flat >= lowest) if lowest > 0 else np.flatnonzero(flat)
+        else:
+            candidates = np.arange(len(flat))
+        order = candidates[np.argsort(-flat[candidates], kind="stable")][:number]
         pairs = [divmod(int(index), self.num_labels) for index in order]
         return [
             {"true": self.name_of(true), "noisy": self.name_of(noisy), "probability": float(confusions[true, noisy])}
@@ -275,18 +281,19 @@ class CorruptionMatrix:
             hub_kwargs: Passed to `huggingface_hub.hf_hub_download` (`revision`, `token`, `cache_dir`, …).
         """
         path = _find_file(path_or_repo_id, MATRIX_FILE, hub_kwargs)
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path, _FORMAT_VERSION)
         if "probs" in content:
             probs = content["probs"]
         elif "probs_file" in content:
-            from safetensors.numpy import load_file
-
             source = path.parent if Path(path_or_repo_id).exists() else path_or_repo_id
             # Path(...).name: a downloaded JSON must not name a file outside its folder.
-            probs = load_file(_find_file(source, Path(content["probs_file"]).name, hub_kwargs))["probs"]
+            probs = read_probs(_find_file(source, Path(str(content["probs_file"])).name, hub_kwargs))
         else:
             raise ValueError(f"{path} is not a corruption matrix: it has neither `probs` nor `probs_file`.")
-        return cls(probs, content.get("label_names"), content.get("trusted_rows"))
+        try:
+            return cls(probs, content.get("label_names"), content.get("trusted_rows"))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is not a valid corruption matrix: {error}") from error
 
     def plot(self, title: str | None = None) -> Figure:
         """Draw a heat map as a matplotlib `Figure`: true classes as rows, noisy labels as columns. For an estimate it
@@ -312,6 +319,43 @@ def to_float64(probs: Any) -> np.ndarray:
             if length != len(probs):
                 raise ValueError(_not_square(len(probs), row, length))
     return np.array(probs, dtype=np.float64, copy=True)
+
+
+def read_json(path: Path, format_version: int) -> dict[str, Any]:
+    """
+    Read a JSON file that this library wrote.
+
+    Args:
+        path (`Path`): The file.
+        format_version (`int`): The latest version of its format that is known here.
+
+    Raises:
+        `ValueError`: The file is damaged, or was written by a later version; the message names it.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # also bytes that are not UTF-8
+        raise ValueError(f"{path} is damaged or empty ({error}): restore it, or train again.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not a file of glc_hf: it contains a {type(content).__name__}.")
+    version = content.get("format_version", format_version)
+    if not isinstance(version, int) or version > format_version:
+        raise ValueError(
+            f"{path} has format_version {version!r}, and this version of glc_hf reads up to {format_version}: install "
+            "a later glc_hf."
+        )
+    return content
+
+
+def read_probs(path: Path) -> np.ndarray:
+    """Read the probabilities of large matrices from a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)["probs"]
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"{path} is damaged ({error}): restore it, or train again.") from error
 
 
 def _find_file(path_or_repo_id: str | Path, name: str, hub_kwargs: dict[str, Any]) -> Path:

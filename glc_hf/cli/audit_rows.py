@@ -36,7 +36,7 @@ from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
 from glc_hf.data.label_spelling import normalize_labels
 from glc_hf.data.label_values import is_missing
-from glc_hf.hub.facts import read_facts
+from glc_hf.hub.facts import check_classes, read_facts
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
 from glc_hf.labels.storage import column_in_order, is_list_type
@@ -99,8 +99,10 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         )
     facts = read_facts(folder)
     sources = load_sources(folder)
-    if sources is None and not (folder / MATRIX_FILE).is_file():
-        if load_matrices(folder):
+    # A matrix of an earlier run in the same folder says nothing about this model.
+    has_matrix = facts.get("has_matrix", True) and (folder / MATRIX_FILE).is_file()
+    if sources is None and not has_matrix:
+        if facts.get("has_matrix", True) and load_matrices(folder):
             raise ValueError(
                 f"{folder} does not contain what the votes of its sources say: it was saved by an earlier version. "
                 "Train again to audit with it."
@@ -120,6 +122,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         matrix = CorruptionMatrix.from_pretrained(folder)
     else:
         matrix = sources.mean_matrix(facts["label_names"])
+    check_classes(folder / (MATRIX_FILE if sources is None else SOURCES_FILE), matrix.num_labels, facts)
     # Sources whose errors cancel out have such a mean, but say something about the class.
     if sources is None and same_row_for_every_class(matrix) and not arguments.force:
         raise ValueError(
@@ -140,7 +143,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     if task == "token":
         words = [list(range(len(labels))) for labels in rows.train.with_format(None)[rows.columns.label]]
         rows.train = rows.train.add_column(_WORD, words, feature=List(Value("int64")))
-    prepared = prepare(rows, options, carried=(_WORD,))
+    prepared = prepare(rows, options, carried=(_WORD,), new_head=False)
     known = matrix if sources is None else None
     trainer = GLCTrainer(prepared.model, options.config, data_collator=prepared.collator, corruption_matrix=known)
     trainer.given_sources = sources

@@ -59,8 +59,8 @@ def check_devices(args: GLCConfig, accelerator: Accelerator) -> None:
     launched = num_launched_processes()
     if launched > 1 and accelerator.num_processes == 1:
         raise ValueError(
-            f"{launched} processes were launched, but they are not connected: each would train on its own and write to "
-            "the same folder. Set use_cpu=True to train on the CPU, or launch one process."
+            f"{launched} processes were launched, but they are not connected: each would train on its own and write "
+            "to the same folder. Set use_cpu=True to train on the CPU, or launch one process."
         )
     # `accelerate launch --cpu` sets the address for more than one process, and starts one all the same.
     if launched == 1 and os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true" and "MASTER_ADDR" in os.environ:

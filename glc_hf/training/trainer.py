@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import Trainer, TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
@@ -381,6 +382,13 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             raise ValueError(
                 f"the model returned logits for {len(logits):,} labels, but column {rows.label_column!r} has "
                 f"{rows.count('all'):,}: the collator or the transform drops labels."
+            )
+        broken = ~torch.isfinite(logits).all(dim=-1)
+        if broken.any():
+            row = rows.row_of(np.flatnonzero(broken.numpy())[:1])[0]
+            raise FloatingPointError(
+                f"the model returns NaN or infinite logits for {int(broken.sum()):,} of {len(logits):,} labels, first "
+                f"in row {row}: its weights are damaged, or its training diverged. Restore them, or train again."
             )
         return logits
 
