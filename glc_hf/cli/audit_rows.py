@@ -24,13 +24,13 @@ from glc_hf.audit.findings import (
     check_audit_columns,
 )
 from glc_hf.audit.judging import REASON, ROW, Judged, judge
-from glc_hf.audit.page import write_audit
+from glc_hf.audit.page import write_audit, write_frame
 from glc_hf.cli.answer_file import add_answers, check_task, columns_of, columns_of_votes, with_label_column
 from glc_hf.cli.data import Rows, choose_split, load_rows, load_splits
 from glc_hf.cli.model import check_labels_fit, prepare
 from glc_hf.cli.options import DataArguments, ModelArguments, NoiseArguments
 from glc_hf.cli.parsing import TrainOptions
-from glc_hf.cli.report import COMPARISON_FILE, DIGITS
+from glc_hf.cli.report import DIGITS
 from glc_hf.correction.reliability import matrix_warnings, same_row_for_every_class
 from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
@@ -43,6 +43,7 @@ from glc_hf.labels.storage import column_in_order, is_list_type
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices, load_sources
 from glc_hf.noise.families import WEAK
+from glc_hf.output_folder import COMPARISON_FILE
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.trainer import GLCTrainer
 
@@ -180,7 +181,7 @@ def _write_suggestions(
         # Lists of token labels are in the other files.
         columns[name] = [None if isinstance(label, list) else judged.class_name(label) for label in suggested[name]]
     columns[REASON] = list(suggested[REASON])
-    pd.DataFrame(columns).to_csv(path, index=False)
+    write_frame(pd.DataFrame(columns), path)
     return len(rows)
 
 

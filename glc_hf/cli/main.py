@@ -9,6 +9,7 @@ modules in `COMMANDS` import torch and transformers inside their functions, so t
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -29,7 +30,9 @@ COMMANDS = {  # name: (module, help)
     "plot": ("glc_hf.cli.commands.plot", "Plot error curves and matrices from the results of a sweep."),
     "env": ("glc_hf.cli.commands.env", "Print the versions that a bug report needs."),
 }
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+# Control characters except tabs and ends of lines, and marks that reverse the direction of writing.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,8 +82,14 @@ def _run(name: str, argv: list[str], debug: bool) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
+
+
+def printable(text: str) -> str:
+    """Return text that is safe on a terminal: codes that move the cursor, change colors or reverse the direction of
+    writing are shown, as in `\\x1b`. File names, class names and texts can contain them."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _take_debug(argv: list[str]) -> tuple[list[str], bool]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from glc_hf.hub.facts import read_facts, write_facts
 from glc_hf.hub.model_card import write_card
 from glc_hf.methods import get_method
 from glc_hf.noise.families import WEAK
+from glc_hf.output_folder import COMPARISON_FILE, check_output_folder, locked
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.trainer import GLCTrainer
 
@@ -37,8 +39,11 @@ def run(options: TrainOptions, started: float) -> dict[str, Any]:
         options (`TrainOptions`): The options of the command.
         started (`float`): Value of `time.perf_counter()` when the command started.
     """
+    config = options.config
+    check_output_folder(config.output_dir, options.model.overwrite_output_dir)
     prepared = set_up(options)
-    return compare(prepared, options) if options.model.compare else run_one(prepared, options, started)
+    with locked(config.output_dir) if config.process_index == 0 else nullcontext():
+        return compare(prepared, options) if options.model.compare else run_one(prepared, options, started)
 
 
 def set_up(options: TrainOptions) -> Prepared:
@@ -110,7 +115,7 @@ def compare(prepared: Prepared, options: TrainOptions) -> dict[str, Any]:
     rows.sort(key=lambda row: -row["accuracy_after_correction"])
     comparison = {"methods": rows}
     if options.config.process_index == 0:
-        report.write_json(folder / report.COMPARISON_FILE, comparison)
+        report.write_json(folder / COMPARISON_FILE, comparison)
         accuracies = [{"method": row["method"], "accuracy": row["accuracy_after_correction"]} for row in rows]
         for method in methods:  # each model card shows all methods
             write_facts(folder / method, {**read_facts(folder / method), "comparison": accuracies})
@@ -134,6 +139,7 @@ def _make_trainer(prepared: Prepared, options: TrainOptions, config: GLCConfig, 
         corruption_matrix=matrix,
         callbacks=[SaveOnInterrupt()],
     )
+    trainer.model_card.overwrites = True  # the folder has been checked
     show_progress(trainer)
     report.add_card_facts(trainer, prepared, options)
     return trainer

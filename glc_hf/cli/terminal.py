@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
+from glc_hf.cli.main import printable
+
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -113,12 +115,12 @@ def set_up_messages(quiet: bool, main_process: bool = True) -> None:
         main_process (`bool`, *optional*, defaults to `True`): Other processes print errors only.
     """
     handler = _StderrHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(_PlainFormatter("%(message)s"))
     library = logging.getLogger("glc_hf")
     library.handlers[:] = [handler]
     library.propagate = False
     library.setLevel(logging.INFO if main_process else logging.ERROR)
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {printable(str(message))}\n"
     warnings.filterwarnings("ignore", message=".*pin_memory.*")  # repeated each epoch on machines without a GPU
     from transformers.utils import logging as transformers_logging
 
@@ -129,6 +131,11 @@ def set_up_messages(quiet: bool, main_process: bool = True) -> None:
 
         datasets.disable_progress_bars()
         disable_progress_bars()
+
+
+class _PlainFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 class _StderrHandler(logging.StreamHandler):
@@ -161,6 +168,7 @@ def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]
         header (`tuple[str, ...]`, *optional*): Names of the columns.
         highlight (`str`, *optional*): First cell of the row to print in green.
     """
+    rows = [tuple(map(printable, row)) for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Column, Table
@@ -181,6 +189,7 @@ def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]
 
 def print_styled(start: str, style: str, rest: str) -> None:
     """Print a line whose start has a style of rich, if it is printed on a terminal."""
+    rest = printable(rest)
     if not sys.stdout.isatty():
         print(f"{start} {rest}")
         return
@@ -188,6 +197,11 @@ def print_styled(start: str, style: str, rest: str) -> None:
     from rich.text import Text
 
     Console().print(Text(start, style=style), Text(rest))
+
+
+def say(text: str) -> None:
+    """Print a line that may contain texts of files."""
+    print(printable(text))
 
 
 class SaveOnInterrupt(TrainerCallback):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 
@@ -30,3 +31,8 @@ def hub_link(name: str, kind: str = "") -> str:
     """A link to a repository; text if the name can't be one."""
     known = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name, re.ASCII)
     return f"[{name}](https://huggingface.co/{kind}{name})" if known else escape(name)
+
+
+def has_tag(card: Path, tag: str) -> bool:
+    """Whether the metadata of a card list a tag."""
+    return re.search(rf"^- {re.escape(tag)}$", card.read_text(encoding="utf-8", errors="replace"), re.M) is not None

@@ -17,8 +17,15 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from glc_hf.correction.verdict import Verdict
-from glc_hf.hub.facts import base_model_of, check_classes, dataset_of, gather_facts, read_facts, write_facts
-from glc_hf.hub.markdown import code, escape, hub_link, one_line
+from glc_hf.hub.facts import (
+    base_model_of,
+    check_classes,
+    dataset_of,
+    gather_facts,
+    read_facts,
+    write_facts,
+)
+from glc_hf.hub.markdown import code, escape, has_tag, hub_link, one_line
 from glc_hf.hub.sources_section import draw_worst_sources, sources_section
 from glc_hf.intervals import (
     ACCURACY_LEVEL,
@@ -392,6 +399,8 @@ class ModelCardCallback(TrainerCallback):
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.added_facts: dict[str, Any] = {}
+        # Whether to replace a README.md that this library has not written.
+        self.overwrites = False
         self.finished_at: int | None = None
 
     def add_facts(self, **facts: Any) -> None:
@@ -428,7 +437,11 @@ class ModelCardCallback(TrainerCallback):
             return  # no training, no facts
         try:
             write_facts(folder, self.facts())
-            write_card(folder)
+            card = Path(folder) / CARD_FILE
+            if self.overwrites or not card.is_file() or has_tag(card, _TAGS[0]):
+                write_card(folder)
+            else:
+                logger.warning(f"{card} is not a card of glc_hf and is kept; `glc-hf card {folder}` replaces it.")
         except Exception as error:  # training must not fail because of the card
             logger.warning(
                 f"the model card could not be written to {folder} ({type(error).__name__}: {error}). The model is "

@@ -38,13 +38,11 @@ from glc_hf.correction.verdict import load_verdict, save_verdict
 from glc_hf.matrix import MATRIX_TENSOR_FILE, CorruptionMatrix
 from glc_hf.methods.base import Method
 from glc_hf.methods.matrix_files import SOURCES_TENSOR_FILE, load_matrices, save_matrices
+from glc_hf.output_folder import RECORD_FILE, STATE_FOLDER
 
 
 logger = logging.get_logger(__name__)
 
-RECORD_FILE = "glc_run.json"
-# `Trainer` does not push files and folders whose names start with an underscore.
-_STATE_FOLDER = "_run_state"
 _ESTIMATE_FILE = "estimate.json"
 _CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
 _RECORD_MEANING = {
@@ -125,7 +123,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.state = self.path / _STATE_FOLDER
+        self.state = self.path / STATE_FOLDER
 
     def save_weights(
         self, name: str, weights: Mapping[str, torch.Tensor], run: str, history: list[dict[str, Any]] | None = None

@@ -29,6 +29,7 @@ from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage
 from glc_hf.methods.matrix_files import save_matrices
+from glc_hf.output_folder import locks_output_folder
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,
@@ -240,6 +241,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         return TrainedStages(self.training_data, stages, self.accelerator, self.num_labels, self.class_names)
 
     # ------------------------------------------------------------------ all stages
+    @locks_output_folder
     def train(
         self,
         resume_from_checkpoint: str | bool | None = None,
