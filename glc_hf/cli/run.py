@@ -15,6 +15,7 @@ from transformers import set_seed
 from glc_hf.cli import report
 from glc_hf.cli.data import CLEAN_COLUMN, load_rows, read_matrix
 from glc_hf.cli.digits import use_one_thread
+from glc_hf.cli.main import raise_if_interrupted
 from glc_hf.cli.model import Prepared, check_labels_fit, prepare
 from glc_hf.cli.terminal import SaveOnInterrupt, show_progress
 from glc_hf.hub.facts import read_facts, write_facts
@@ -55,11 +56,13 @@ def set_up(options: TrainOptions) -> Prepared:
     with config.main_process_first(desc="loading the data"):
         rows = load_rows(options)
         check_labels_fit(rows)
+    raise_if_interrupted()
     matrix = read_matrix(noise.corruption_matrix, "--corruption-matrix") if noise.corruption_matrix else None
     if options.model.model is None:
         use_one_thread()
     set_seed(config.seed)
     prepared = prepare(rows, options)
+    raise_if_interrupted()
     prepared.known_matrix = matrix
     if noise.noise == WEAK:
         from glc_hf.training.weak_training import label_by_weak_classifier

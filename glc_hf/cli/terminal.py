@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
-from glc_hf.cli.main import printable
+from glc_hf.cli.main import Terminated, printable
 
 
 if TYPE_CHECKING:
@@ -206,48 +206,50 @@ def say(text: str) -> None:
 
 class SaveOnInterrupt(TrainerCallback):
     """
-    The first Ctrl-C saves a checkpoint after the current step and stops the run; a second one stops it at once.
+    The first Ctrl-C or SIGTERM saves a checkpoint after the current step and stops the run; a second one stops it at
+    once.
 
-    Ctrl-C has its usual effect if checkpoints are off, and with several processes: they receive it in different steps.
+    Both have their usual effect if checkpoints are off, and with several processes: they receive it in different
+    steps.
     """
 
     def __init__(self) -> None:
-        self.interrupted = False
-        self.previous_handler: Any = None
+        self.interrupted: int | None = None  # by which signal
+        self.previous_handlers: dict[int, Any] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.interrupted = False
+        self.interrupted = None
         one_process = args.world_size == 1 and threading.current_thread() is threading.main_thread()
         if one_process and args.save_strategy != "no":
-            self.previous_handler = signal.signal(signal.SIGINT, self.handle_interrupt)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.previous_handlers[number] = signal.signal(number, self.handle_interrupt)
 
-    def handle_interrupt(self, *_: Any) -> None:
-        """Handle SIGINT."""
-        if self.interrupted:
+    def handle_interrupt(self, number: int = signal.SIGINT, *_: Any) -> None:
+        """Handle SIGINT and SIGTERM."""
+        if self.interrupted is not None:
             self._stop()
-        self.interrupted = True
+        self.interrupted = number
         print(
             "\nsaving a checkpoint before stopping; press Ctrl-C again to stop at once.", file=sys.stderr, flush=True
         )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.interrupted:
+        if self.interrupted is not None:
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.interrupted:
+        if self.interrupted is not None:
             self._stop()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.interrupted:
+        if self.interrupted is not None:
             self._stop()
-        self._restore_handler()
+        self._restore_handlers()
 
     def _stop(self) -> None:
-        self._restore_handler()
-        raise KeyboardInterrupt
+        self._restore_handlers()
+        raise Terminated if self.interrupted == signal.SIGTERM else KeyboardInterrupt
 
-    def _restore_handler(self) -> None:
-        if self.previous_handler is not None:
-            signal.signal(signal.SIGINT, self.previous_handler)
-            self.previous_handler = None
+    def _restore_handlers(self) -> None:
+        while self.previous_handlers:
+            signal.signal(*self.previous_handlers.popitem())

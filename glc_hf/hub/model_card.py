@@ -26,7 +26,7 @@ from glc_hf.hub.facts import (
     write_facts,
 )
 from glc_hf.hub.markdown import code, escape, has_tag, hub_link, one_line
-from glc_hf.hub.sources_section import draw_worst_sources, sources_section
+from glc_hf.hub.sources_section import MAX_CLASSES_IN_PICTURE, draw_worst_sources, sources_section
 from glc_hf.intervals import (
     ACCURACY_LEVEL,
     MATRIX_LEVEL,
@@ -50,8 +50,6 @@ _SHOWN_CONFUSIONS = 3
 _PICTURE_DPI = 150  # the intervals are small
 # With more classes, the card has no table per class.
 _MAX_CLASSES_IN_TABLE = 60
-# With more classes a picture of the matrix takes minutes, and shows nothing.
-_MAX_CLASSES_IN_PICTURE = 1000
 _MAX_ENTRIES_OF_A_SETTING = 20
 
 
@@ -68,7 +66,7 @@ def write_card(folder: str | Path) -> Path:
     if (folder / MATRIX_FILE).is_file() and facts.get("has_matrix", True):
         matrix = CorruptionMatrix.from_pretrained(folder)
         check_classes(folder / MATRIX_FILE, matrix.num_labels, facts)
-    if matrix is not None and matrix.num_labels <= _MAX_CLASSES_IN_PICTURE:
+    if matrix is not None and matrix.num_labels <= MAX_CLASSES_IN_PICTURE:
         matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight", dpi=_PICTURE_DPI)
     else:
         (folder / PICTURE_FILE).unlink(missing_ok=True)  # of an earlier run in the same folder
@@ -101,7 +99,7 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None, drawn: Seq
         labels=_labels(facts),
         table=_class_table(facts, matrix),
         has_matrix=matrix is not None,
-        has_picture=matrix is not None and matrix.num_labels <= _MAX_CLASSES_IN_PICTURE,
+        has_picture=matrix is not None and matrix.num_labels <= MAX_CLASSES_IN_PICTURE,
         matrix_origin="The matrix was provided by the user."
         if facts.get("matrix_given")
         else "The matrix was estimated during training.",

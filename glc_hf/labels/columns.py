@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, Features, Image, Value
 
-from glc_hf.labels.reading import class_names, require_column
+from glc_hf.labels.reading import IGNORED_LABEL, class_names, require_column
 from glc_hf.labels.storage import column_in_order, flat_values
 
 
@@ -148,7 +148,16 @@ def _find_task(features: Features, named: dict[str, tuple[str, ...]], label: str
     if len(tasks) == 1:
         return tasks[0]
     problem = f"the task could be {' or '.join(tasks)}" if tasks else "the task is not clear"
+    nested = [name for name, feature in features.items() if _is_nested(feature)]
+    if nested and not tasks:
+        problem = f"column {nested[0]!r} holds nested fields, which are not read (`flatten()` them), and {problem}"
     raise _unclear(f"{problem} from the names of the columns", features, "--task and the input's column")
+
+
+def _is_nested(feature: Any) -> bool:
+    """Whether a column holds dicts, or lists of lists or dicts."""
+    inner = getattr(feature, "feature", feature)
+    return isinstance(inner, dict) or is_list_feature(inner)
 
 
 def _inputs(features: Features, task: str, without: tuple[str | None, ...]) -> list[tuple[str, ...]]:
@@ -228,6 +237,11 @@ def number_of_classes(parts: list[Dataset], column: str, names: list[str] | None
         return len(names)
     columns = [values_of(part, name) for part in parts for name in (column, *votes) if name in part.column_names]
     values = [value for found in columns if is_number(found.type) for value in found.unique().to_pylist()]
+    # NaN, None and -1 are missing, and -100 is ignored.
+    for value in values:
+        if value is not None and value < 0 and value not in (-1, IGNORED_LABEL):
+            place = _place_of(parts, (column, *votes), value)
+            raise ValueError(f"{place} is not a class: classes are names, or integers from 0. Correct it.")
     classes = [int(value) for value in values if value is not None and value >= 0]
     if not classes:
         raise ValueError(f"there is no label in column {column!r}{' and no vote' if votes else ''}.")
