@@ -12,6 +12,7 @@ import numpy as np
 
 from glc_hf.heat_map import draw_matrix, panel_size
 from glc_hf.intervals import MATRIX_LEVEL, wilson_interval
+from glc_hf.json_files import read_json, read_probs
 from glc_hf.randomness import uniform_bits
 
 
@@ -202,12 +203,13 @@ class CorruptionMatrix:
         confusions = self._probs.copy()
         np.fill_diagonal(confusions, 0.0)
         flat = confusions.ravel()
-        if number < len(flat):  # sorting all entries of thousands of classes would take minutes
-            lowest = np.partition(flat, -number)[-number]
-            candidates = np.flatnonzero(flat >= lowest) if lowest > 0 else np.flatnonzero(flat)
+        if number < self.num_labels:
+            # Sorting all entries of thousands of classes would take minutes. At least `number` of them reach `least`.
+            least = np.sort(confusions.max(axis=1))[-number]
+            candidates = np.append(np.flatnonzero(flat > least), np.flatnonzero(flat == least)[:number])
         else:
             candidates = np.arange(len(flat))
-        order = candidates[np.argsort(-flat[candidates], kind="stable")][:number]
+        order = candidates[np.lexsort((candidates, -flat[candidates]))][:number]
         pairs = [divmod(int(index), self.num_labels) for index in order]
         return [
             {"true": self.name_of(true), "noisy": self.name_of(noisy), "probability": float(confusions[true, noisy])}
@@ -319,43 +321,6 @@ def to_float64(probs: Any) -> np.ndarray:
             if length != len(probs):
                 raise ValueError(_not_square(len(probs), row, length))
     return np.array(probs, dtype=np.float64, copy=True)
-
-
-def read_json(path: Path, format_version: int) -> dict[str, Any]:
-    """
-    Read a JSON file that this library wrote.
-
-    Args:
-        path (`Path`): The file.
-        format_version (`int`): The latest version of its format that is known here.
-
-    Raises:
-        `ValueError`: The file is damaged, or was written by a later version; the message names it.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # also bytes that are not UTF-8
-        raise ValueError(f"{path} is damaged or empty ({error}): restore it, or train again.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is not a file of glc_hf: it contains a {type(content).__name__}.")
-    version = content.get("format_version", format_version)
-    if not isinstance(version, int) or version > format_version:
-        raise ValueError(
-            f"{path} has format_version {version!r}, and this version of glc_hf reads up to {format_version}: install "
-            "a later glc_hf."
-        )
-    return content
-
-
-def read_probs(path: Path) -> np.ndarray:
-    """Read the probabilities of large matrices from a safetensors file."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        return load_file(path)["probs"]
-    except (SafetensorError, KeyError) as error:
-        raise ValueError(f"{path} is damaged ({error}): restore it, or train again.") from error
 
 
 def _find_file(path_or_repo_id: str | Path, name: str, hub_kwargs: dict[str, Any]) -> Path:

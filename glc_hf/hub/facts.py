@@ -17,9 +17,9 @@ from transformers.utils import logging
 
 from glc_hf._compat import versions
 from glc_hf.hold_out import TRUSTED_SET
+from glc_hf.json_files import read_json
 from glc_hf.labels.columns import is_list_feature
 from glc_hf.labels.reading import IGNORED_LABEL, read_integers
-from glc_hf.matrix import read_json
 
 
 logger = logging.get_logger(__name__)
