@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +46,19 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             result[package] = "not installed"
     return result
+
+
+@contextmanager
+def without_rotation() -> Iterator[None]:
+    """Keep `Trainer._save_checkpoint` from removing older checkpoints, which it finds by the times of files."""
+    from transformers import trainer
+
+    rotate = trainer.rotate_checkpoints
+    trainer.rotate_checkpoints = lambda *args, **kwargs: None
+    try:
+        yield
+    finally:
+        trainer.rotate_checkpoints = rotate
 
 
 def check_trainer(trainer_class: type) -> None:

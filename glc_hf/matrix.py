@@ -12,6 +12,7 @@ import numpy as np
 
 from glc_hf.heat_map import draw_matrix, panel_size
 from glc_hf.intervals import MATRIX_LEVEL, wilson_interval
+from glc_hf.json_files import read_json, read_probs
 from glc_hf.randomness import uniform_bits
 
 
@@ -201,7 +202,14 @@ class CorruptionMatrix:
         """The largest off-diagonal entries, in descending order, as `{"true": …, "noisy": …, "probability": …}`."""
         confusions = self._probs.copy()
         np.fill_diagonal(confusions, 0.0)
-        order = np.argsort(-confusions, axis=None, kind="stable")[:number]
+        flat = confusions.ravel()
+        if number < self.num_labels:
+            # Sorting all entries of thousands of classes would take minutes. At least `number` of them reach `least`.
+            least = np.sort(confusions.max(axis=1))[-number]
+            candidates = np.append(np.flatnonzero(flat > least), np.flatnonzero(flat == least)[:number])
+        else:
+            candidates = np.arange(len(flat))
+        order = candidates[np.lexsort((candidates, -flat[candidates]))][:number]
         pairs = [divmod(int(index), self.num_labels) for index in order]
         return [
             {"true": self.name_of(true), "noisy": self.name_of(noisy), "probability": float(confusions[true, noisy])}
@@ -275,18 +283,19 @@ class CorruptionMatrix:
             hub_kwargs: Passed to `huggingface_hub.hf_hub_download` (`revision`, `token`, `cache_dir`, …).
         """
         path = _find_file(path_or_repo_id, MATRIX_FILE, hub_kwargs)
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path, _FORMAT_VERSION)
         if "probs" in content:
             probs = content["probs"]
         elif "probs_file" in content:
-            from safetensors.numpy import load_file
-
             source = path.parent if Path(path_or_repo_id).exists() else path_or_repo_id
             # Path(...).name: a downloaded JSON must not name a file outside its folder.
-            probs = load_file(_find_file(source, Path(content["probs_file"]).name, hub_kwargs))["probs"]
+            probs = read_probs(_find_file(source, Path(str(content["probs_file"])).name, hub_kwargs))
         else:
             raise ValueError(f"{path} is not a corruption matrix: it has neither `probs` nor `probs_file`.")
-        return cls(probs, content.get("label_names"), content.get("trusted_rows"))
+        try:
+            return cls(probs, content.get("label_names"), content.get("trusted_rows"))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is not a valid corruption matrix: {error}") from error
 
     def plot(self, title: str | None = None) -> Figure:
         """Draw a heat map as a matplotlib `Figure`: true classes as rows, noisy labels as columns. For an estimate it

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from glc_hf.data.csv_format import unmark_formula
+
 
 FORMAT, FORMAT_VERSION = "glc_hf decisions", 1
 KEEP, TAKE, CLASS, SKIP = DECISIONS = ("keep", "suggested", "class", "skip")
@@ -204,7 +206,7 @@ def _read_table(text: str, delimiter: str, origin: str) -> list[dict[str, Any]]:
                 f"{origin}, line {lines.line_num} (row {row}): {len(values)} values for {len(header)} columns; the "
                 "file is cut short or damaged."
             )
-        rows.append(dict(zip(header, values, strict=True)))
+        rows.append(dict(zip(header, map(unmark_formula, values), strict=True)))
     return rows
 
 

@@ -243,9 +243,8 @@ class Findings:
     def corrections(self, number: int = 3) -> list[tuple[str, str, int]]:
         """Return the most frequent (given, suggested, count) among the issues."""
         size, issues = self.matrix.num_labels, self.is_issue
-        counts = np.bincount(self.given[issues] * size + self.suggested[issues], minlength=size * size)
+        pairs, counts = np.unique(self.given[issues] * size + self.suggested[issues], return_counts=True)
         return [
-            (self.matrix.name_of(pair // size), self.matrix.name_of(pair % size), int(counts[pair]))
-            for pair in np.argsort(-counts, kind="stable")[:number].tolist()
-            if counts[pair]
+            (self.matrix.name_of(pairs[i] // size), self.matrix.name_of(pairs[i] % size), int(counts[i]))
+            for i in np.argsort(-counts, kind="stable")[:number].tolist()
         ]

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from datasets import Dataset, Image, LargeList, List, Value
 
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
 from glc_hf.audit.row_checks import fingerprint, row_checks
 from glc_hf.correction.sources import SourceTable
+from glc_hf.data.csv_format import mark_formula
 
 
 PARQUET_FILE, CSV_FILE, PAGE_FILE = "audit.parquet", "audit.csv", "audit.html"
@@ -95,7 +97,15 @@ def _write_csv(audited: Dataset, path: Path) -> None:
         ]
     frame = frame[audited.column_names]
     frame.insert(0, "row" if "row" not in frame.columns else "audit_row", range(len(frame)))
-    frame.to_csv(path, index=False)
+    write_frame(frame, path)
+
+
+def write_frame(frame: pd.DataFrame, path: Path) -> None:
+    """Write a table as CSV, without formulas that a spreadsheet would run."""
+    for name in frame.columns:
+        if not pd.api.types.is_numeric_dtype(frame[name]):
+            frame[name] = [mark_formula(value) for value in frame[name]]
+    frame.rename(columns=mark_formula).to_csv(path, index=False)
 
 
 def make_page(

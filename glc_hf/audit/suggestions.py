@@ -13,6 +13,7 @@ from datasets import Dataset, Value
 from glc_hf.audit.decisions import TAKE, Decision
 from glc_hf.audit.findings import GIVEN, P_WRONG, SUGGESTED
 from glc_hf.audit.page import CSV_FILE, PARQUET_FILE
+from glc_hf.data.csv_format import unmark_formula
 from glc_hf.labels.storage import column_in_order
 
 
@@ -95,7 +96,7 @@ def _read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, list[Any]], lis
         return table.to_pydict(), list(range(table.num_rows))
     import pandas as pd
 
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False).rename(columns=unmark_formula).map(unmark_formula)
     number = "audit_row" if "audit_row" in frame.columns else "row"  # a dataset may have a column "row"
     if number not in frame.columns:
         raise ValueError(f"{path} is not an audit: it has no column 'row'.")

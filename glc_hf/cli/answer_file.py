@@ -16,6 +16,7 @@ from glc_hf.labels.columns import (
     USUAL_LABEL_COLUMNS,
     Columns,
     NoLabelColumn,
+    check_plain_values,
     find_columns,
     find_label_column,
     is_list_feature,
@@ -45,7 +46,11 @@ def columns_of(features: Features, options: TrainOptions, task: str) -> Columns:
     }
     sources = columns_of_votes(config)
     rest = Features({name: feature for name, feature in features.items() if name not in sources})
-    return find_columns(rest, inputs, task, config.label_column, config.trusted_column)
+    columns = find_columns(rest, inputs, task, config.label_column, config.trusted_column)
+    for name in (columns.label, config.trusted_column):
+        if name in features:
+            check_plain_values(name, features[name])
+    return columns
 
 
 def with_label_column(dataset: Dataset, others: Sequence[Dataset], options: TrainOptions, task: str) -> Dataset:

@@ -24,25 +24,26 @@ from glc_hf.audit.findings import (
     check_audit_columns,
 )
 from glc_hf.audit.judging import REASON, ROW, Judged, judge
-from glc_hf.audit.page import write_audit
+from glc_hf.audit.page import write_audit, write_frame
 from glc_hf.cli.answer_file import add_answers, check_task, columns_of, columns_of_votes, with_label_column
 from glc_hf.cli.data import Rows, choose_split, load_rows, load_splits
 from glc_hf.cli.model import check_labels_fit, prepare
 from glc_hf.cli.options import DataArguments, ModelArguments, NoiseArguments
 from glc_hf.cli.parsing import TrainOptions
-from glc_hf.cli.report import COMPARISON_FILE, DIGITS
+from glc_hf.cli.report import DIGITS
 from glc_hf.correction.reliability import matrix_warnings, same_row_for_every_class
 from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
 from glc_hf.data.label_spelling import normalize_labels
 from glc_hf.data.label_values import is_missing
-from glc_hf.hub.facts import read_facts
+from glc_hf.hub.facts import check_classes, read_facts
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
 from glc_hf.labels.storage import column_in_order, is_list_type
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices, load_sources
 from glc_hf.noise.families import WEAK
+from glc_hf.output_folder import COMPARISON_FILE
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.trainer import GLCTrainer
 
@@ -99,8 +100,10 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         )
     facts = read_facts(folder)
     sources = load_sources(folder)
-    if sources is None and not (folder / MATRIX_FILE).is_file():
-        if load_matrices(folder):
+    # A matrix of an earlier run in the same folder says nothing about this model.
+    has_matrix = facts.get("has_matrix", True) and (folder / MATRIX_FILE).is_file()
+    if sources is None and not has_matrix:
+        if facts.get("has_matrix", True) and load_matrices(folder):
             raise ValueError(
                 f"{folder} does not contain what the votes of its sources say: it was saved by an earlier version. "
                 "Train again to audit with it."
@@ -120,6 +123,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         matrix = CorruptionMatrix.from_pretrained(folder)
     else:
         matrix = sources.mean_matrix(facts["label_names"])
+    check_classes(folder / (MATRIX_FILE if sources is None else SOURCES_FILE), matrix.num_labels, facts)
     # Sources whose errors cancel out have such a mean, but say something about the class.
     if sources is None and same_row_for_every_class(matrix) and not arguments.force:
         raise ValueError(
@@ -140,7 +144,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     if task == "token":
         words = [list(range(len(labels))) for labels in rows.train.with_format(None)[rows.columns.label]]
         rows.train = rows.train.add_column(_WORD, words, feature=List(Value("int64")))
-    prepared = prepare(rows, options, carried=(_WORD,))
+    prepared = prepare(rows, options, carried=(_WORD,), new_head=False)
     known = matrix if sources is None else None
     trainer = GLCTrainer(prepared.model, options.config, data_collator=prepared.collator, corruption_matrix=known)
     trainer.given_sources = sources
@@ -177,7 +181,7 @@ def _write_suggestions(
         # Lists of token labels are in the other files.
         columns[name] = [None if isinstance(label, list) else judged.class_name(label) for label in suggested[name]]
     columns[REASON] = list(suggested[REASON])
-    pd.DataFrame(columns).to_csv(path, index=False)
+    write_frame(pd.DataFrame(columns), path)
     return len(rows)
 
 

@@ -165,7 +165,8 @@ def load_rows(options: TrainOptions) -> Rows:
     parts, names = encode_labels(parts, columns.label, second, unlabeled=unlabeled, votes=votes)
     num_labels = 0
     if soft is None or names is not None or has_labels(parts[TRAIN], columns.label):
-        num_labels = number_of_classes(list(parts.values()), columns.label, names, votes)
+        others = [*votes, *filter(None, [second])]
+        num_labels = number_of_classes(list(parts.values()), columns.label, names, others)
     train, evaluation = parts[TRAIN], parts.get(EVAL)
     num_labels = max(num_labels, number_of_soft_labels(train, options.config, names))
     rows = Rows(train, evaluation, columns, names, num_labels)

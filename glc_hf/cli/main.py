@@ -2,17 +2,23 @@
 """
 Entry point of `glc-hf`: runs a command and turns errors into one line and an exit code.
 
-A command is a module with `main(argv)` and, optionally, `when_interrupted(argv)`, the text to print after Ctrl-C. The
+A command is a module with `main(argv)` and, optionally, `when_interrupted(argv)`, the text to print when it stops. The
 modules in `COMMANDS` import torch and transformers inside their functions, so that help is printed at once.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 from glc_hf import __version__
 
@@ -29,12 +35,17 @@ COMMANDS = {  # name: (module, help)
     "plot": ("glc_hf.cli.commands.plot", "Plot error curves and matrices from the results of a sweep."),
     "env": ("glc_hf.cli.commands.env", "Print the versions that a bug report needs."),
 }
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+# Control characters except tabs and ends of lines, and marks that reverse the direction of writing.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+# Filled by Ctrl-C.
+_pressed: list[bool] = []
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """
-    Run `glc-hf` and return its exit code: 0 success, 2 bad input, 130 interrupted, 1 any other failure.
+    Run `glc-hf` and return its exit code: 0 success, 2 bad input, 130 interrupted, 143 terminated, 1 other failures.
 
     Args:
         argv (`Sequence[str]`, *optional*): Arguments after the program name; by default those of the process.
@@ -55,32 +66,84 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(name, rest, debug)
 
 
+class Terminated(KeyboardInterrupt):
+    """The process got SIGTERM, which schedulers send before they end a job."""
+
+
+def raise_if_interrupted() -> None:
+    """Raise again for a Ctrl-C whose exception was lost, as in a destructor or in a callback of a library."""
+    if _pressed:
+        raise KeyboardInterrupt
+
+
+def _note_interrupt(*_: Any) -> None:
+    _pressed.append(True)
+    raise KeyboardInterrupt
+
+
 def _run(name: str, argv: list[str], debug: bool) -> int:
+    _pressed.clear()
+    handled = threading.current_thread() is threading.main_thread()
+    handled &= signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # as `nohup` and shells do for background jobs
+    before = signal.signal(signal.SIGINT, _note_interrupt) if handled else None
+    try:
+        return _run_command(name, argv, debug)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _run_command(name: str, argv: list[str], debug: bool) -> int:
     module = None
     try:
         module = import_module(COMMANDS[name][0])
         return module.main(argv) or OK
-    except KeyboardInterrupt:
-        explain = getattr(module, "when_interrupted", None)
-        print(f"\ninterrupted. {explain(argv) if explain else ''}".rstrip(), file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        terminated = isinstance(stop, Terminated)
+        print(f"\n{'terminated' if terminated else 'interrupted'}. {_hint(module, argv)}".rstrip(), file=sys.stderr)
+        return TERMINATED if terminated else INTERRUPTED
     except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+    except Exception as error:
+        if _is_full_disk(error):
+            return _fail(f"the disk is full ({error}): free some space. {_hint(module, argv)}", FAILED)
+        if not isinstance(error, (ValueError, OSError, ImportError, FloatingPointError)):
+            traceback.print_exc()
+            return _fail(f"{type(error).__name__}: {error} (unexpected; a bug report needs `glc-hf env`)", FAILED)
         if debug:
             traceback.print_exc()
         # Diverged training and a failed push are not caused by bad input.
         failed = isinstance(error, (FloatingPointError, ConnectionError))
         return _fail(str(error) or type(error).__name__, FAILED if failed else BAD_INPUT)
-    except Exception as error:
-        traceback.print_exc()
-        return _fail(f"{type(error).__name__}: {error} (unexpected; a bug report needs `glc-hf env`)", FAILED)
+
+
+def _hint(module: ModuleType | None, argv: list[str]) -> str:
+    explain = getattr(module, "when_interrupted", None)
+    return explain(argv) if explain else ""
+
+
+def _is_full_disk(error: Exception) -> bool:
+    """Whether an error, or one that it follows from, is a full disk. Writers of tensors have errors of their own."""
+    texts = ("No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed writing")
+    cause: BaseException | None = error
+    while cause is not None:
+        full = getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        if full or any(text in str(cause) for text in texts):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
+
+
+def printable(text: str) -> str:
+    """Return text that is safe on a terminal: codes that move the cursor, change colors or reverse the direction of
+    writing are shown, as in `\\x1b`. File names, class names and texts can contain them."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _take_debug(argv: list[str]) -> tuple[list[str], bool]:
@@ -111,4 +174,5 @@ options:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # The commands import this module by its name: it must be the same one.
+    sys.exit(import_module("glc_hf.cli.main").main())

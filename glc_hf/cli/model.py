@@ -67,7 +67,7 @@ class Prepared:
     label_accuracy: float | None = None
 
 
-def prepare(rows: Rows, options: TrainOptions, carried: Sequence[str] = ()) -> Prepared:
+def prepare(rows: Rows, options: TrainOptions, carried: Sequence[str] = (), new_head: bool = True) -> Prepared:
     """
     Load the model and prepare the rows for it.
 
@@ -75,9 +75,10 @@ def prepare(rows: Rows, options: TrainOptions, carried: Sequence[str] = ()) -> P
         rows (`Rows`): The rows, with flags and noise, which are mapped to tokens like the labels.
         options (`TrainOptions`): The model, the maximum length, and the names of the columns.
         carried (`Sequence[str]`, *optional*): Additional columns to keep.
+        new_head (`bool`, *optional*, defaults to `True`): As in [`load_model`].
     """
     task, inputs, label = rows.columns.task, rows.columns.inputs, rows.columns.label
-    model, processor = load_model(options.model, task, rows.num_labels, rows.label_names)
+    model, processor = load_model(options.model, task, rows.num_labels, rows.label_names, new_head)
     beside = [options.config.trusted_column, options.config.noisy_label_column, CLEAN_COLUMN, *carried]
     beside += columns_of_votes(options.config)
     if task == "image":
@@ -179,7 +180,7 @@ def check_labels_fit(rows: Rows) -> None:
 
 
 def load_model(
-    arguments: ModelArguments, task: str, num_labels: int, label_names: list[str] | None
+    arguments: ModelArguments, task: str, num_labels: int, label_names: list[str] | None, new_head: bool = True
 ) -> tuple[PreTrainedModel, Any]:
     """
     Load a model with a head for K classes, and its tokenizer or image processor.
@@ -189,6 +190,8 @@ def load_model(
         task (`str`): `"text"`, `"image"` or `"token"`.
         num_labels (`int`): K.
         label_names (`list[str]`, *optional*): Class names, for `id2label`.
+        new_head (`bool`, *optional*, defaults to `True`): Whether a checkpoint without a head for these classes gets
+            a new one, with random weights. Otherwise it is an error.
     """
     name = arguments.model
     if task == "image" and (name is None or name.startswith("timm/")):
@@ -215,11 +218,27 @@ def load_model(
         model = auto_class.from_config(config, trust_remote_code=arguments.trust_remote_code)
         model.config._name_or_path = ""  # it would say that the model is pretrained
     else:
-        # A checkpoint with a head for other classes gets a new head.
-        model = _load(auto_class.from_pretrained, name, config=config, ignore_mismatched_sizes=True, **source)
+        loading = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True, **source}
+        model, info = _load(auto_class.from_pretrained, name, **loading)
+        if not new_head:
+            _check_complete(name, num_labels, info)
     if task == "text" and model.config.pad_token_id is None:
         model.config.pad_token_id = processor.pad_token_id
     return model, processor
+
+
+def _check_complete(name: str, num_labels: int, info: dict[str, Any]) -> None:
+    """Raise if weights were not in the files of a model, or have another shape there."""
+    for weight, found, expected in info["mismatched_keys"]:
+        raise ValueError(
+            f"{name}: {weight} has shape {tuple(found)} in the file, and the model needs {tuple(expected)}: the "
+            f"weights are not those of a model for {num_labels} classes. Restore the files of the run, or train again."
+        )
+    for weight in sorted(info["missing_keys"]):
+        raise ValueError(
+            f"{name}: the weights lack {weight}, which would have random values. Restore the files of the run, or "
+            "train again."
+        )
 
 
 def _load_processor(name: str, task: str, config: Any, source: dict[str, Any]) -> Any:

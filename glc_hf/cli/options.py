@@ -171,7 +171,7 @@ class NoiseArguments:
 
 @dataclass
 class ModelArguments:
-    """Options that select the model and the task."""
+    """Options that select the model and the task, and what a run may do on this machine."""
 
     _argument_group_name: ClassVar[str] = "model"
 
@@ -190,6 +190,14 @@ class ModelArguments:
     image_size: int | None = _option(None, "Image size for a timm network that starts from scratch.")
     trust_remote_code: bool = _option(False, "Allow a model repository to run its code on this machine.")
     model_revision: str | None = _option(None, "Branch, tag or commit of the model.")
+    overwrite_output_dir: bool = _option(
+        False, "Write to --output-dir although it has files that are not of a run. Files of the same name are lost."
+    )
+    trust_config: bool = _option(
+        False,
+        "Let the YAML or JSON file do what otherwise only the command line may: name code to run (module:Class, "
+        "trust_remote_code) and set overwrite_output_dir.",
+    )
 
     def __post_init__(self) -> None:
         _check_choice("task", self.task, TASKS)

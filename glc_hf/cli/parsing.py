@@ -54,7 +54,9 @@ def parse(argv: list[str]) -> TrainOptions:
     parser = TrainParser()
     from_file: dict[str, Any] = {}
     if argv and not argv[0].startswith("-"):
-        from_file, argv = _read_file(Path(argv[0]), parser), argv[1:]
+        path, argv = Path(argv[0]), argv[1:]
+        from_file = _read_file(path, parser)
+        _check_trust(path, from_file, argv)
     parser.set_defaults(disable_tqdm=not sys.stdout.isatty())
     parser.set_defaults(**from_file)
     if parser.parse_known_args(argv)[0].dataset is None:
@@ -104,6 +106,25 @@ def _read_file(path: Path, parser: TrainParser) -> dict[str, Any]:
         if name.endswith("_strategy") and options[name] is False:
             options[name] = "no"  # YAML reads a bare `no` as False
     return options
+
+
+def _check_trust(path: Path, from_file: dict[str, Any], argv: list[str]) -> None:
+    """Raise if a file, which may be someone else's, would run code or overwrite files. The command line may do so."""
+    given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv if word.startswith("--")}
+    if "trust_config" in given:
+        return
+    unsafe = [name for name in ("trust_remote_code", "overwrite_output_dir", "trust_config") if from_file.get(name)]
+    for name in ("method", "compare"):
+        values = from_file.get(name)
+        if any(":" in str(value) for value in (values if isinstance(values, list) else [values])):
+            unsafe.append(name)
+    for name in unsafe:
+        if name not in given:
+            effect = "overwrites files" if name == "overwrite_output_dir" else "runs code"
+            raise ValueError(
+                f"{path} sets {name}: {from_file[name]}, which {effect} on this machine. If you trust the file, name "
+                f"the option on the command line (--{name.replace('_', '-')} …), or add --trust-config."
+            )
 
 
 def _check(options: TrainOptions) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from glc_hf._compat import versions
 from glc_hf.cli.data import count_changed_labels, count_labels
-from glc_hf.cli.terminal import print_table
+from glc_hf.cli.terminal import print_table, say
 from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
 from glc_hf.hub.facts import measured_on, public_name, sources_of, stage1_of
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from glc_hf.training.trainer import GLCTrainer
 
 
-RESULTS_FILE, COMPARISON_FILE = "results.json", "comparison.json"
+RESULTS_FILE = "results.json"
 # Name of the dataset of the embedded example.
 DIGITS = "digits of scikit-learn"
 _SHOWN_CONFUSIONS = 3
+# Options about files on this machine, and not about the training.
+_LOCAL_OPTIONS = ("overwrite_output_dir", "trust_config")
 
 
 def results_of(
@@ -149,11 +151,11 @@ def _simulated_noise(prepared: Prepared, options: TrainOptions) -> dict[str, Any
 
 def _changed_arguments(trainer: GLCTrainer, prepared: Prepared, options: TrainOptions) -> dict[str, Any]:
     """Return the options that differ from their defaults, without the folders of paths."""
-    changed = {}
+    changed: dict[str, Any] = {}
     for arguments in (options.data, options.noise, options.model):
         for field in dataclasses.fields(arguments):
             value = getattr(arguments, field.name)
-            if value != field.default:
+            if value != field.default and field.name not in _LOCAL_OPTIONS:
                 changed[field.name] = _without_folder(value)
     if prepared.label_column is not None:
         changed["label_column"] = prepared.label_column
@@ -206,10 +208,10 @@ def print_results(results: dict[str, Any], folder: str) -> None:
         print_table("glc_hf: sources of labels", sources.cells(), SourceTable.header)
     verdict = None if results["verdict"] is None else Verdict.from_dict(results["verdict"])
     if verdict is not None and verdict.judges_model:
-        print(f"verdict: {verdict}")
+        say(f"verdict: {verdict}")
     for warning in [*results["warnings"], *sources.sentences()]:
-        print(f"warning: {warning}")
-    print(f"load with: {pipeline}")  # below the table, where a narrow terminal does not break it into pieces
+        say(f"warning: {warning}")
+    say(f"load with: {pipeline}")  # below the table, where a narrow terminal does not break it into pieces
 
 
 def _with_interval(accuracy: float, results: dict[str, Any]) -> str:
@@ -247,13 +249,13 @@ def print_comparison(rows: list[dict[str, Any]], folder: str) -> None:
         if row["accuracy_before_correction"] is not None:
             stages.setdefault(row["before_correction"], []).append(row["method"])
     for stage, methods in stages.items():
-        print(f"before correction ({', '.join(methods)}): {stage}")
+        say(f"before correction ({', '.join(methods)}): {stage}")
     if rows[0]["evaluated"]["number"]:
-        print(_differences(rows))
+        say(_differences(rows))
     for row in rows:
         for warning in row["warnings"]:
-            print(f"warning ({row['method']}): {warning}")
-    print(f"saved to: {folder}")
+            say(f"warning ({row['method']}): {warning}")
+    say(f"saved to: {folder}")
 
 
 def _differences(rows: list[dict[str, Any]]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,14 @@ from transformers import set_seed
 from glc_hf.cli import report
 from glc_hf.cli.data import CLEAN_COLUMN, load_rows, read_matrix
 from glc_hf.cli.digits import use_one_thread
+from glc_hf.cli.main import raise_if_interrupted
 from glc_hf.cli.model import Prepared, check_labels_fit, prepare
 from glc_hf.cli.terminal import SaveOnInterrupt, show_progress
 from glc_hf.hub.facts import read_facts, write_facts
 from glc_hf.hub.model_card import write_card
 from glc_hf.methods import get_method
 from glc_hf.noise.families import WEAK
+from glc_hf.output_folder import COMPARISON_FILE, check_output_folder, locked
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.trainer import GLCTrainer
 
@@ -37,8 +40,11 @@ def run(options: TrainOptions, started: float) -> dict[str, Any]:
         options (`TrainOptions`): The options of the command.
         started (`float`): Value of `time.perf_counter()` when the command started.
     """
+    config = options.config
+    check_output_folder(config.output_dir, options.model.overwrite_output_dir)
     prepared = set_up(options)
-    return compare(prepared, options) if options.model.compare else run_one(prepared, options, started)
+    with locked(config.output_dir) if config.process_index == 0 else nullcontext():
+        return compare(prepared, options) if options.model.compare else run_one(prepared, options, started)
 
 
 def set_up(options: TrainOptions) -> Prepared:
@@ -50,11 +56,13 @@ def set_up(options: TrainOptions) -> Prepared:
     with config.main_process_first(desc="loading the data"):
         rows = load_rows(options)
         check_labels_fit(rows)
+    raise_if_interrupted()
     matrix = read_matrix(noise.corruption_matrix, "--corruption-matrix") if noise.corruption_matrix else None
     if options.model.model is None:
         use_one_thread()
     set_seed(config.seed)
     prepared = prepare(rows, options)
+    raise_if_interrupted()
     prepared.known_matrix = matrix
     if noise.noise == WEAK:
         from glc_hf.training.weak_training import label_by_weak_classifier
@@ -110,7 +118,7 @@ def compare(prepared: Prepared, options: TrainOptions) -> dict[str, Any]:
     rows.sort(key=lambda row: -row["accuracy_after_correction"])
     comparison = {"methods": rows}
     if options.config.process_index == 0:
-        report.write_json(folder / report.COMPARISON_FILE, comparison)
+        report.write_json(folder / COMPARISON_FILE, comparison)
         accuracies = [{"method": row["method"], "accuracy": row["accuracy_after_correction"]} for row in rows]
         for method in methods:  # each model card shows all methods
             write_facts(folder / method, {**read_facts(folder / method), "comparison": accuracies})
@@ -134,6 +142,7 @@ def _make_trainer(prepared: Prepared, options: TrainOptions, config: GLCConfig, 
         corruption_matrix=matrix,
         callbacks=[SaveOnInterrupt()],
     )
+    trainer.model_card.overwrites = True  # the folder has been checked
     show_progress(trainer)
     report.add_card_facts(trainer, prepared, options)
     return trainer

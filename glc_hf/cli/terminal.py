@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
+from glc_hf.cli.main import Terminated, printable
+
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -113,12 +115,12 @@ def set_up_messages(quiet: bool, main_process: bool = True) -> None:
         main_process (`bool`, *optional*, defaults to `True`): Other processes print errors only.
     """
     handler = _StderrHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(_PlainFormatter("%(message)s"))
     library = logging.getLogger("glc_hf")
     library.handlers[:] = [handler]
     library.propagate = False
     library.setLevel(logging.INFO if main_process else logging.ERROR)
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {printable(str(message))}\n"
     warnings.filterwarnings("ignore", message=".*pin_memory.*")  # repeated each epoch on machines without a GPU
     from transformers.utils import logging as transformers_logging
 
@@ -129,6 +131,11 @@ def set_up_messages(quiet: bool, main_process: bool = True) -> None:
 
         datasets.disable_progress_bars()
         disable_progress_bars()
+
+
+class _PlainFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 class _StderrHandler(logging.StreamHandler):
@@ -161,6 +168,7 @@ def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]
         header (`tuple[str, ...]`, *optional*): Names of the columns.
         highlight (`str`, *optional*): First cell of the row to print in green.
     """
+    rows = [tuple(map(printable, row)) for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Column, Table
@@ -181,6 +189,7 @@ def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]
 
 def print_styled(start: str, style: str, rest: str) -> None:
     """Print a line whose start has a style of rich, if it is printed on a terminal."""
+    rest = printable(rest)
     if not sys.stdout.isatty():
         print(f"{start} {rest}")
         return
@@ -190,50 +199,57 @@ def print_styled(start: str, style: str, rest: str) -> None:
     Console().print(Text(start, style=style), Text(rest))
 
 
+def say(text: str) -> None:
+    """Print a line that may contain texts of files."""
+    print(printable(text))
+
+
 class SaveOnInterrupt(TrainerCallback):
     """
-    The first Ctrl-C saves a checkpoint after the current step and stops the run; a second one stops it at once.
+    The first Ctrl-C or SIGTERM saves a checkpoint after the current step and stops the run; a second one stops it at
+    once.
 
-    Ctrl-C has its usual effect if checkpoints are off, and with several processes: they receive it in different steps.
+    Both have their usual effect if checkpoints are off, and with several processes: they receive it in different
+    steps.
     """
 
     def __init__(self) -> None:
-        self.interrupted = False
-        self.previous_handler: Any = None
+        self.interrupted: int | None = None  # by which signal
+        self.previous_handlers: dict[int, Any] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.interrupted = False
+        self.interrupted = None
         one_process = args.world_size == 1 and threading.current_thread() is threading.main_thread()
         if one_process and args.save_strategy != "no":
-            self.previous_handler = signal.signal(signal.SIGINT, self.handle_interrupt)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.previous_handlers[number] = signal.signal(number, self.handle_interrupt)
 
-    def handle_interrupt(self, *_: Any) -> None:
-        """Handle SIGINT."""
-        if self.interrupted:
+    def handle_interrupt(self, number: int = signal.SIGINT, *_: Any) -> None:
+        """Handle SIGINT and SIGTERM."""
+        if self.interrupted is not None:
             self._stop()
-        self.interrupted = True
+        self.interrupted = number
         print(
             "\nsaving a checkpoint before stopping; press Ctrl-C again to stop at once.", file=sys.stderr, flush=True
         )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.interrupted:
+        if self.interrupted is not None:
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.interrupted:
+        if self.interrupted is not None:
             self._stop()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.interrupted:
+        if self.interrupted is not None:
             self._stop()
-        self._restore_handler()
+        self._restore_handlers()
 
     def _stop(self) -> None:
-        self._restore_handler()
-        raise KeyboardInterrupt
+        self._restore_handlers()
+        raise Terminated if self.interrupted == signal.SIGTERM else KeyboardInterrupt
 
-    def _restore_handler(self) -> None:
-        if self.previous_handler is not None:
-            signal.signal(signal.SIGINT, self.previous_handler)
-            self.previous_handler = None
+    def _restore_handlers(self) -> None:
+        while self.previous_handlers:
+            signal.signal(*self.previous_handlers.popitem())

@@ -27,6 +27,10 @@ def main(argv: list[str]) -> int:
     if "--help-all" in argv:
         TrainParser().print_help()
         return 0
+    import pyarrow
+
+    # The handlers of pyarrow would keep a Ctrl-C to themselves if a file is read to its end before they look at it.
+    pyarrow.enable_signal_handlers(False)
     options = parse(argv)
     set_up_messages(quiet=options.config.disable_tqdm, main_process=options.config.process_index == 0)
     from glc_hf.cli.run import run
@@ -42,4 +46,21 @@ def when_interrupted(argv: list[str]) -> str:
     """Return the command that resumes an interrupted run."""
     resumes = any(word.replace("-", "_").startswith("__resume_from_checkpoint") for word in argv)
     extra = [] if resumes else ["--resume_from_checkpoint", "True"]
-    return f"Resume from the last checkpoint with:\n{shlex.join(['glc-hf', 'train', *argv, *extra])}"
+    shown = _without_tokens(argv)
+    hint = "" if shown == argv else " (the token is not shown: set HF_TOKEN, or add it)"
+    return f"Resume from the last checkpoint with{hint}:\n{shlex.join(['glc-hf', 'train', *shown, *extra])}"
+
+
+def _without_tokens(argv: list[str]) -> list[str]:
+    """Leave out tokens: the command stays in logs and on screens."""
+    kept, after_option = [], False
+    for word in argv:
+        name = word.partition("=")[0].replace("-", "_")
+        if after_option and not word.startswith("--"):
+            after_option = False
+        elif name.startswith("__") and name.endswith("_token"):
+            after_option = "=" not in word
+        else:
+            after_option = False
+            kept.append(word)
+    return kept

@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,21 @@ _BLOCK, _NUM_BLOCKS = 2**18, 16
 _MAX_FIELD = 2**31 - 1
 # Only an empty field is missing: pandas would also read "None", "NA" and "null" as missing.
 _EMPTY_IS_MISSING = {"keep_default_na": False, "na_values": [""]}
+
+
+# Spreadsheets run a cell that starts like this. The mark makes it a text.
+_FORMULA, _MARKED, _MARK = re.compile(r"'*[=+\-@\t\r]"), re.compile(r"'+[=+\-@\t\r]"), "'"
+
+
+def mark_formula(value: Any) -> Any:
+    """Return the cell of a CSV file so that no spreadsheet runs it: a text that starts like a formula gets an
+    apostrophe. [`unmark_formula`] removes it; a text that starts with one already gets a second one."""
+    return f"{_MARK}{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def unmark_formula(value: Any) -> Any:
+    """Return what [`mark_formula`] was given."""
+    return value[1:] if isinstance(value, str) and _MARKED.match(value) else value
 
 
 class CsvFormat(NamedTuple):

@@ -26,6 +26,7 @@ FILE_FORMATS: dict[str, str] = {
     ".parquet": "parquet",
 }
 _CSV_SUFFIXES = (".csv", ".tsv")
+_MAX_COLUMNS = 10_000
 _SAVED_TO_DISK = ("dataset_dict.json", "state.json")
 
 
@@ -51,6 +52,8 @@ def load_splits(
     path = Path(name).expanduser()
     try:
         if path.is_file():
+            if path.stat().st_size == 0:
+                raise ValueError(f"{option} {name} is empty: it has neither column names nor rows.")
             loaded = _load_file(path, option, delimiter, encoding, features)
         elif path.is_dir():
             saved = any((path / marker).exists() for marker in _SAVED_TO_DISK)
@@ -62,6 +65,10 @@ def load_splits(
             loaded = _load_from_hub(name, config, option)
     except DatasetsError as error:
         raise ValueError(f"{option} {name} can't be read: {_explain(error)}") from error
+    except ValueError as error:
+        if "corresponds to no data" in str(error):
+            raise ValueError(f"{option} {name} has no rows, only names of columns.") from error
+        raise
     return loaded if isinstance(loaded, dict) else DatasetDict({"train": loaded})
 
 
@@ -90,6 +97,12 @@ def _load_file(
     if path.suffix.lower() not in _CSV_SUFFIXES:
         return load_dataset(FILE_FORMATS[path.suffix.lower()], data_files=str(path))
     found = sniff_csv(path, delimiter, encoding)
+    columns = len(found.header(path))
+    if columns > _MAX_COLUMNS:
+        raise ValueError(
+            f"{option} {path} has {columns:,} columns if it is {found}, more than {_MAX_COLUMNS:,}: name the right "
+            "delimiter with --delimiter, or write one line per row."
+        )
     try:
         loaded = _load_csv(path, found, features)
     except DatasetsError as error:

@@ -16,7 +16,9 @@ from glc_hf.labels.columns import Columns
 ERROR, WARNING = "error", "warning"
 _SHOWN_ROWS = 5
 # Problems that stop a run before rows are encoded, and those that loading or training reports in its own words.
-_STOP_FIRST = ("missing_labels", "missing_flags", "unreadable_images")
+_STOP_FIRST = (
+    "missing_labels", "wrong_labels", "implausible_label", "one_class", "missing_flags", "unreadable_images",
+)  # fmt: skip
 _SAID_ELSEWHERE = ("missing_words", "unknown_eval_labels")
 _MAX_LINES = 6
 
@@ -102,7 +104,7 @@ class DataReport:
         return lines + [("note", note) for note in self.notes]
 
     def raise_for_rows(self) -> None:
-        """Raise a `ValueError` if rows lack a label or a flag, or if images can't be read."""
+        """Raise a `ValueError` if rows lack a label or a flag, labels are no classes, or images can't be read."""
         for finding in self.errors:
             if finding.kind in _STOP_FIRST:
                 raise ValueError(f"{finding.message} {finding.fix}")

@@ -31,7 +31,8 @@ from glc_hf.data.label_values import (
 )
 from glc_hf.data.repeated_inputs import Inputs, find_repeated, read_inputs, rows_in_both
 from glc_hf.data.unreadable_images import find_unreadable_images
-from glc_hf.labels.columns import Columns, find_columns
+from glc_hf.labels.columns import Columns, find_columns, implausible_class, is_number, type_of_values
+from glc_hf.labels.reading import class_names
 
 
 TRAIN, EVAL, GOLD = "the training split", "the evaluation split", "the trusted dataset"
@@ -168,6 +169,7 @@ class _Check:
                     f"{labels.examples[0]!r} ({some_rows(wrong)}).",
                     "Classes are names, or integers from 0: correct the labels.",
                 )  # fmt: skip
+            self._check_largest_class(part, labels)
             words = missing_words(labels.names)
             if words and len(words) < len(labels.names):
                 rows = labels.rows_where(np.isin(labels.codes, [labels.names.index(word) for word in words]))
@@ -259,6 +261,21 @@ class _Check:
             for name in names
         ]
 
+    def _check_largest_class(self, part: str, labels: GivenValues) -> None:
+        """Classes that are numbers are counted up to the largest one."""
+        kind = type_of_values(self.parts[part].features[self.columns.label])
+        if not is_number(kind) or class_names(self.parts[part].features[self.columns.label]) is not None:
+            return
+        largest = implausible_class([int(name) for name in labels.names])
+        if largest is not None:
+            rows = labels.rows_where(labels.codes == labels.names.index(str(largest)))
+            self.add(
+                "implausible_label", ERROR, part, rows,
+                f"label {largest} in column {self.columns.label!r} of {part} ({some_rows(rows)}) would mean "
+                f"{largest + 1:,} classes, but there are {len(labels.names)} different labels.",
+                "Correct it, or, if the numbers are codes, write the classes as names.",
+            )  # fmt: skip
+
     def check_classes(self) -> None:
         classes = self.class_counts()
         groups = different_spellings({entry.name: entry.train + entry.evaluation for entry in classes})
@@ -281,8 +298,10 @@ class _Check:
             )  # fmt: skip
         if len(trained) == 1 and not self.votes:
             self.add_classes(
-                "one_class", WARNING, TRAIN, 1, f"all labels are {trained[0].name!r}.", "Training needs two classes."
-            )
+                "one_class", ERROR, TRAIN, 1,
+                f"all labels in column {self.columns.label!r} are {trained[0].name!r}.",
+                "Training needs at least two classes: add rows of others, or name another column of labels.",
+            )  # fmt: skip
         single = [entry.name for entry in trained if entry.train == 1]
         if single and self.columns.task != "token":
             self.add_classes(

@@ -17,6 +17,7 @@ from transformers.utils import logging
 
 from glc_hf._compat import versions
 from glc_hf.hold_out import TRUSTED_SET
+from glc_hf.json_files import read_json
 from glc_hf.labels.columns import is_list_feature
 from glc_hf.labels.reading import IGNORED_LABEL, read_integers
 
@@ -69,6 +70,7 @@ def gather_facts(trainer: Any, finished_at: int | None = None) -> dict[str, Any]
         "method_title": trainer.method.title,
         "num_labels": trainer.num_labels,
         "label_names": trainer.class_names,
+        "has_matrix": bool(trainer.corruption_matrices),
         "rows": None if rows is None else {**rows, "eval_rows": _length(trainer.eval_dataset)},
         "stage1": stage1_of(trainer),
         "evaluation": _evaluation(trainer, finished_at),
@@ -96,7 +98,16 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
         raise FileNotFoundError(
             f"there is no {FACTS_FILE} in {folder}: the folder was not saved by GLCTrainer or `glc-hf train`."
         )
-    return json.loads(file.read_text(encoding="utf-8"))
+    return read_json(file, _FORMAT_VERSION)
+
+
+def check_classes(file: Path, num_labels: int, facts: dict[str, Any]) -> None:
+    """Raise if a file with a matrix has another number of classes than the model beside it."""
+    if num_labels != facts["num_labels"]:
+        raise ValueError(
+            f"{file} has {num_labels} classes, but the model in that folder has {facts['num_labels']}: it is not the "
+            "matrix of this model. Restore the right one, or train again."
+        )
 
 
 def stage1_of(trainer: Any) -> str | None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,8 +17,16 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from glc_hf.correction.verdict import Verdict
-from glc_hf.hub.facts import base_model_of, dataset_of, gather_facts, read_facts, write_facts
-from glc_hf.hub.sources_section import draw_worst_sources, sources_section
+from glc_hf.hub.facts import (
+    base_model_of,
+    check_classes,
+    dataset_of,
+    gather_facts,
+    read_facts,
+    write_facts,
+)
+from glc_hf.hub.markdown import code, escape, has_tag, hub_link, one_line
+from glc_hf.hub.sources_section import MAX_CLASSES_IN_PICTURE, draw_worst_sources, sources_section
 from glc_hf.intervals import (
     ACCURACY_LEVEL,
     MATRIX_LEVEL,
@@ -52,11 +61,15 @@ def write_card(folder: str | Path) -> Path:
         `Path`: Path of the card.
     """
     folder = Path(folder)
-    matrix = None
-    if (folder / MATRIX_FILE).is_file():
+    matrix, facts = None, read_facts(folder)
+    # Folders of earlier versions don't say whether the matrix is that of the run.
+    if (folder / MATRIX_FILE).is_file() and facts.get("has_matrix", True):
         matrix = CorruptionMatrix.from_pretrained(folder)
+        check_classes(folder / MATRIX_FILE, matrix.num_labels, facts)
+    if matrix is not None and matrix.num_labels <= MAX_CLASSES_IN_PICTURE:
         matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight", dpi=_PICTURE_DPI)
-    facts = read_facts(folder)
+    else:
+        (folder / PICTURE_FILE).unlink(missing_ok=True)  # of an earlier run in the same folder
     make_card(facts, matrix, draw_worst_sources(folder, facts, _PICTURE_DPI)).save(folder / CARD_FILE)
     return folder / CARD_FILE
 
@@ -76,15 +89,17 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None, drawn: Seq
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
-    environment.filters["cell"] = _escape
+    environment.filters["cell"] = escape
+    facts = one_line(facts)
     epochs = f" ({facts['epoch']:.4g} epochs)" if facts["epoch"] else ""
     content = environment.from_string(_template_text()).render(
         card_data=_metadata(facts).to_yaml(),
-        model_name=facts["model_name"],
+        model_name=escape(facts["model_name"]),
         introduction=_introduction(facts),
         labels=_labels(facts),
         table=_class_table(facts, matrix),
         has_matrix=matrix is not None,
+        has_picture=matrix is not None and matrix.num_labels <= MAX_CLASSES_IN_PICTURE,
         matrix_origin="The matrix was provided by the user."
         if facts.get("matrix_given")
         else "The matrix was estimated during training.",
@@ -104,9 +119,9 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None, drawn: Seq
         base=_base(facts),
         seed=facts["seed"],
         steps=f"{facts['step']:,} steps{epochs} in the last stage",
-        decisions=[_escape(decision) for decision in (facts.get("verdict") or {}).get("decisions", ())],
-        arguments={name: _shortened(value) for name, value in facts["arguments"].items()},
-        versions=", ".join(f"{name} {value}" for name, value in facts["versions"].items()),
+        decisions=[escape(decision) for decision in (facts.get("verdict") or {}).get("decisions", ())],
+        arguments={code(name): _shortened(value) for name, value in facts["arguments"].items()},
+        versions=", ".join(re.sub(r"[^\w .+-]", "", f"{name} {value}") for name, value in facts["versions"].items()),
         limits=_limits(facts, matrix),
     )
     return ModelCard(re.sub(r"\n{3,}", "\n\n", content))
@@ -151,12 +166,12 @@ def _template_text() -> str:
 
 
 def _introduction(facts: dict[str, Any]) -> str:
-    task = (facts["task"] or "classification").replace("-", " ")
+    task = escape(facts["task"] or "classification").replace("-", " ")
     base = facts.get("base_model") or {}
     start = f", fine-tuned from {_link(base)}" if base.get("name") else ""
     # Folders of earlier versions don't have the title.
-    title = "Gold Loss Correction (`glc`)" if facts["method"] == "glc" else f"the method `{facts['method']}`"
-    method = facts.get("method_title", title)
+    title = "Gold Loss Correction (`glc`)" if facts["method"] == "glc" else f"the method {code(facts['method'])}"
+    method = re.sub(r"[\\*|<>\[\]]", "", facts.get("method_title", title))  # it may contain code
     trusted = (facts["rows"] or {}).get("trusted") != 0
     labels = "noisy labels and a small number of trusted labels" if trusted else "noisy labels"
     return (
@@ -167,16 +182,16 @@ def _introduction(facts: dict[str, Any]) -> str:
 
 def _link(origin: dict[str, Any]) -> str:
     name = origin["name"]
-    return f"[{name}](https://huggingface.co/{name})" if origin.get("on_hub") else f"a local model (`{name}`)"
+    return hub_link(name) if origin.get("on_hub") else f"a local model ({code(name)})"
 
 
 def _labels(facts: dict[str, Any]) -> str:
     rows, dataset, noise = facts["rows"], facts.get("dataset") or {}, facts.get("simulated_noise")
     sentences = []
     if dataset.get("on_hub"):
-        sentences.append(f"Dataset: [{dataset['name']}](https://huggingface.co/datasets/{dataset['name']}).")
+        sentences.append(f"Dataset: {hub_link(dataset['name'], 'datasets/')}.")
     elif dataset.get("name"):
-        sentences.append(f"Dataset: `{dataset['name']}`.")
+        sentences.append(f"Dataset: {code(dataset['name'])}.")
     if rows is None:
         sentences.append("The training set was streamed, so its rows were not counted.")
     else:
@@ -194,7 +209,7 @@ def _labels(facts: dict[str, Any]) -> str:
     if noise:
         strength = f", strength {noise['strength']:g}" if noise.get("strength") is not None else ""
         changed = f", {noise['changed_labels']:,} labels changed" if noise.get("changed_labels") else ""
-        sentences.append(f"The label noise is simulated: {noise['kind']}{strength}{changed}.")
+        sentences.append(f"The label noise is simulated: {escape(noise['kind'])}{strength}{changed}.")
     return " ".join(sentences)
 
 
@@ -260,7 +275,7 @@ def _evaluation(facts: dict[str, Any]) -> dict[str, Any]:
             for name, value in after.items()
         ],
         "has_before": bool(before),
-        "stage1": facts.get("stage1") or "stage 1",
+        "stage1": escape(facts.get("stage1") or "stage 1"),
         "evaluated_on": f"Evaluated on {size}{step}, against the labels in the dataset.{note}",
     }
 
@@ -291,13 +306,13 @@ def _comparison(facts: dict[str, Any]) -> dict[str, Any]:
     sentence = ""
     if rows and mine and others and not accuracies_differ(mine[0], others[0]["accuracy"], rows):
         sentence = (
-            f"The difference between this model and the best other one (`{others[0]['method']}`) means nothing on "
-            f"{format_count(rows, _unit(facts))}: it can be due to chance."
+            f"The difference between this model and the best other one ({code(others[0]['method'])}) means nothing "
+            f"on {format_count(rows, _unit(facts))}: it can be due to chance."
         )
     return {
         "comparison": [
             {
-                "method": f"`{row['method']}`",
+                "method": code(row["method"]),
                 "accuracy": _figure(row["accuracy"], rows),
                 "this": row["method"] == own,
             }
@@ -329,35 +344,37 @@ def _verdict(facts: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _usage(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> str:
-    name = facts.get("hub_model_id") or facts["model_name"]
+    name = json.dumps(facts.get("hub_model_id") or facts["model_name"], ensure_ascii=False)
     blocks = []
     if facts["task"] is not None:
-        blocks.append(f'from transformers import pipeline\n\nclassifier = pipeline("{facts["task"]}", model="{name}")')
+        task = json.dumps(facts["task"])
+        blocks.append(f"from transformers import pipeline\n\nclassifier = pipeline({task}, model={name})")
     if matrix is not None:
         blocks.append(
             "from glc_hf import CorruptionMatrix  # optional, to inspect the label noise\n\n"
-            f'matrix = CorruptionMatrix.from_pretrained("{name}")'
+            f"matrix = CorruptionMatrix.from_pretrained({name})"
         )
-    code = "\n\n".join(blocks)
+    text = "\n\n".join(blocks)
     if facts.get("needs"):
-        code = f"import {facts['needs']}  # registers the architecture with transformers\n{code}".rstrip()
-    if not code:
+        module = re.sub(r"[^\w.]", "", facts["needs"])
+        text = f"import {module}  # registers the architecture with transformers\n{text}".rstrip()
+    if not text:
         return "This is a plain PyTorch model: load the weights into the model class that was trained."
-    return f"```python\n{code}\n```"
+    return f"```python\n{text}\n```"
 
 
 def _base(facts: dict[str, Any]) -> str:
     base = facts.get("base_model") or {}
     if base.get("name"):
         license = base.get("license") or "not stated here, see its model card"
-        text = f"Base model: {_link(base)} (license: {license})."
+        text = f"Base model: {_link(base)} (license: {escape(license)})."
     else:
         text = "The model was trained from random initial weights."
-    return text + (f" License of this model: {facts['license']}." if facts.get("license") else "")
+    return text + (f" License of this model: {escape(facts['license'])}." if facts.get("license") else "")
 
 
 def _limits(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> list[str]:
-    limits = [_escape(warning[:1].upper() + warning[1:]) for warning in facts.get("warnings", ())]
+    limits = [escape(warning[:1].upper() + warning[1:]) for warning in facts.get("warnings", ())]
     if matrix is not None:
         limits.append("The matrix describes noise per class: noise that depends on the example is averaged out.")
     if facts["evaluation"] is not None:
@@ -365,11 +382,6 @@ def _limits(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> list[str]
     if facts.get("simulated_noise"):
         limits.append("The noise was simulated on clean labels: real label noise is less regular.")
     return limits or ["The model only covers the classes and the type of input it was trained on."]
-
-
-def _escape(value: Any) -> str:
-    """Return text as one line without Markdown, safe in a table cell."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(str(value).split()))
 
 
 class ModelCardCallback(TrainerCallback):
@@ -385,6 +397,8 @@ class ModelCardCallback(TrainerCallback):
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.added_facts: dict[str, Any] = {}
+        # Whether to replace a README.md that this library has not written.
+        self.overwrites = False
         self.finished_at: int | None = None
 
     def add_facts(self, **facts: Any) -> None:
@@ -421,7 +435,11 @@ class ModelCardCallback(TrainerCallback):
             return  # no training, no facts
         try:
             write_facts(folder, self.facts())
-            write_card(folder)
+            card = Path(folder) / CARD_FILE
+            if self.overwrites or not card.is_file() or has_tag(card, _TAGS[0]):
+                write_card(folder)
+            else:
+                logger.warning(f"{card} is not a card of glc_hf and is kept; `glc-hf card {folder}` replaces it.")
         except Exception as error:  # training must not fail because of the card
             logger.warning(
                 f"the model card could not be written to {folder} ({type(error).__name__}: {error}). The model is "

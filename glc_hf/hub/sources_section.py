@@ -13,6 +13,8 @@ from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices
 
 SOURCES_PICTURE_FILE = "corruption_matrices.png"
 _MAX_DRAWN = 3
+# With more classes a picture of a matrix takes minutes, and shows nothing.
+MAX_CLASSES_IN_PICTURE = 1000
 
 
 def draw_worst_sources(folder: str | Path, facts: dict[str, Any], dpi: float) -> list[str]:
@@ -21,7 +23,8 @@ def draw_worst_sources(folder: str | Path, facts: dict[str, Any], dpi: float) ->
     picture = Path(folder) / SOURCES_PICTURE_FILE
     worst = [row["name"] for row in facts.get("sources", ())[::-1] if row["votes"]]
     matrices = load_matrices(folder) if worst and (Path(folder) / SOURCES_FILE).is_file() else {}
-    drawn = [name for name in worst if name in matrices][:_MAX_DRAWN]
+    drawn = [name for name in worst if name in matrices and matrices[name].num_labels <= MAX_CLASSES_IN_PICTURE]
+    drawn = drawn[:_MAX_DRAWN]
     if not drawn:
         picture.unlink(missing_ok=True)  # of an earlier run in the same folder
         return []

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, Features, Image, Value
 
-from glc_hf.labels.reading import class_names, require_column
+from glc_hf.labels.reading import IGNORED_LABEL, class_names, require_column
 from glc_hf.labels.storage import column_in_order, flat_values
 
 
@@ -33,6 +34,8 @@ _IMAGES = ("image", "img")
 _TOKENS = ("tokens", "words")
 # What spreadsheets and programs write for a missing value.
 MISSING_NAMES = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none")
+# A class number from this one on is implausible, unless there are many different ones.
+_MOST_CLASSES, _MOST_PER_CLASS = 1000, 20
 
 
 class NoLabelColumn(ValueError):
@@ -145,7 +148,16 @@ def _find_task(features: Features, named: dict[str, tuple[str, ...]], label: str
     if len(tasks) == 1:
         return tasks[0]
     problem = f"the task could be {' or '.join(tasks)}" if tasks else "the task is not clear"
+    nested = [name for name, feature in features.items() if _is_nested(feature)]
+    if nested and not tasks:
+        problem = f"column {nested[0]!r} holds nested fields, which are not read (`flatten()` them), and {problem}"
     raise _unclear(f"{problem} from the names of the columns", features, "--task and the input's column")
+
+
+def _is_nested(feature: Any) -> bool:
+    """Whether a column holds dicts, or lists of lists or dicts."""
+    inner = getattr(feature, "feature", feature)
+    return isinstance(inner, dict) or is_list_feature(inner)
 
 
 def _inputs(features: Features, task: str, without: tuple[str | None, ...]) -> list[tuple[str, ...]]:
@@ -225,9 +237,21 @@ def number_of_classes(parts: list[Dataset], column: str, names: list[str] | None
         return len(names)
     columns = [values_of(part, name) for part in parts for name in (column, *votes) if name in part.column_names]
     values = [value for found in columns if is_number(found.type) for value in found.unique().to_pylist()]
+    # NaN, None and -1 are missing, and -100 is ignored.
+    for value in values:
+        if value is not None and value < 0 and value not in (-1, IGNORED_LABEL):
+            place = _place_of(parts, (column, *votes), value)
+            raise ValueError(f"{place} is not a class: classes are names, or integers from 0. Correct it.")
     classes = [int(value) for value in values if value is not None and value >= 0]
     if not classes:
         raise ValueError(f"there is no label in column {column!r}{' and no vote' if votes else ''}.")
+    largest = implausible_class(classes)
+    if largest is not None:
+        raise ValueError(
+            f"{_place_of(parts, (column, *votes), largest)} would mean {largest + 1:,} classes, but there are "
+            f"{len(set(classes))} different labels. Correct it, or, if the numbers are codes, write the classes as "
+            "names."
+        )
     if min(classes) == 1:
         warnings.warn(
             "the labels start at 1, but classes are counted from 0: class 0 has no rows. Subtract 1, or write the "
@@ -235,6 +259,25 @@ def number_of_classes(parts: list[Dataset], column: str, names: list[str] | None
             stacklevel=2,
         )
     return max(classes) + 1
+
+
+def implausible_class(classes: Collection[int]) -> int | None:
+    """Return the largest class number if it is far above the number of classes that occur: a typing error, an id or a
+    code, for which a network would need gigabytes. `None` if it is plausible."""
+    largest = max(classes, default=0)
+    return largest if largest >= max(_MOST_CLASSES, _MOST_PER_CLASS * len(set(classes))) else None
+
+
+def _place_of(parts: list[Dataset], columns: Sequence[str], value: int) -> str:
+    for part in parts:
+        for name in columns:
+            if name in part.column_names:
+                values, offsets = flat_values(column_in_order(part, name))
+                position = pc.index(values, pa.scalar(value, values.type)).as_py() if is_number(values.type) else -1
+                if position >= 0:
+                    row = position if offsets is None else int(np.searchsorted(offsets, position, side="right")) - 1
+                    return f"label {value} in column {name!r}, row {row},"
+    return f"label {value}"
 
 
 def has_labels(dataset: Dataset, column: str) -> bool:
@@ -341,3 +384,14 @@ def type_of_values(feature: Any) -> pa.DataType:
     if not isinstance(feature, (ClassLabel, Value)):
         raise ValueError(f"a column of labels or flags holds {feature}; it must hold names or numbers.")
     return feature.pa_type
+
+
+def check_plain_values(column: str, feature: Any) -> None:
+    """Raise if a column of labels or flags holds something else than single values, or lists of them."""
+    inner = getattr(feature, "feature", feature)
+    if not isinstance(inner, (ClassLabel, Value)):
+        kind = "lists of lists" if is_list_feature(inner) else "nested fields" if isinstance(inner, dict) else inner
+        raise ValueError(
+            f"column {column!r} holds {kind}, but labels and flags are single values, or lists with one value per "
+            "word: write them as a column of their own (`dataset.flatten()` does so for nested fields)."
+        )

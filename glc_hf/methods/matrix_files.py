@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from glc_hf.correction.sources import SourceModel
-from glc_hf.matrix import MATRIX_FILE, MAX_CLASSES_IN_JSON, CorruptionMatrix
+from glc_hf.json_files import read_json, read_probs
+from glc_hf.matrix import MATRIX_FILE, MATRIX_TENSOR_FILE, MAX_CLASSES_IN_JSON, CorruptionMatrix
 from glc_hf.methods.base import ONE_SOURCE
 
 
@@ -31,7 +32,8 @@ def save_matrices(
 ) -> None:
     """
     Write the matrix of a single source as `corruption_matrix.json`, and those of further sources together as
-    `corruption_matrices.json`. Beyond four million probabilities they are in a safetensors file beside it.
+    `corruption_matrices.json`. Beyond four million probabilities they are in a safetensors file beside it. Files of
+    an earlier run are removed, also if there is no matrix now.
 
     Args:
         matrices (`dict[str, CorruptionMatrix]`): The matrix of each source, all with the same classes.
@@ -42,20 +44,21 @@ def save_matrices(
     others = {source: matrix for source, matrix in matrices.items() if source != ONE_SOURCE}
     if sources is not None:  # a source may have the name of the single one
         others = {name: matrices[name] for name in sources.names}
-    elif ONE_SOURCE in matrices:
-        matrices[ONE_SOURCE].save_pretrained(folder)
-    # Files of an earlier run in the same folder.
-    stale = [folder / SOURCES_FILE, folder / SOURCES_TENSOR_FILE, folder / _OLD_FOLDER / _OLD_NAMES]
-    if others and (sources is not None or ONE_SOURCE not in matrices):
-        stale.append(folder / MATRIX_FILE)
-    for path in stale:
-        path.unlink(missing_ok=True)
+    written: list[str] = []
+    if sources is None and ONE_SOURCE in matrices:
+        written += matrices[ONE_SOURCE].save_pretrained(folder)
     if others:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(others, folder, sources)
+        written += _write(others, folder, sources)
+    # Files of an earlier run in the same folder are not about this model.
+    known = (MATRIX_FILE, MATRIX_TENSOR_FILE, SOURCES_FILE, SOURCES_TENSOR_FILE, f"{_OLD_FOLDER}/{_OLD_NAMES}")
+    for path in (folder / name for name in known):
+        if str(path) not in written:
+            path.unlink(missing_ok=True)
 
 
-def _write(matrices: dict[str, CorruptionMatrix], folder: Path, sources: SourceModel | None) -> None:
+def _write(matrices: dict[str, CorruptionMatrix], folder: Path, sources: SourceModel | None) -> list[str]:
+    """Write the matrices of several sources and return the paths."""
     first = next(iter(matrices.values()))
     entries: list[dict[str, Any]] = [
         {"name": name, "trusted_rows": None if matrix.trusted_rows is None else matrix.trusted_rows.tolist()}
@@ -80,6 +83,8 @@ def _write(matrices: dict[str, CorruptionMatrix], folder: Path, sources: SourceM
         )  # the format stores memory as it is
         save_file({"probs": probs}, folder / SOURCES_TENSOR_FILE)
     (folder / SOURCES_FILE).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    names = [SOURCES_FILE, *([SOURCES_TENSOR_FILE] if "probs_file" in content else [])]
+    return [str(folder / name) for name in names]
 
 
 def load_matrices(folder: str | Path) -> dict[str, CorruptionMatrix]:
@@ -89,7 +94,7 @@ def load_matrices(folder: str | Path) -> dict[str, CorruptionMatrix]:
     if (folder / MATRIX_FILE).is_file():
         matrices[ONE_SOURCE] = CorruptionMatrix.from_pretrained(folder)
     if (folder / SOURCES_FILE).is_file():
-        content = json.loads((folder / SOURCES_FILE).read_text(encoding="utf-8"))
+        content = read_json(folder / SOURCES_FILE, _FORMAT_VERSION)
         names, entries = content["label_names"], content["sources"]
         for entry, probs in zip(entries, _probs(content, folder), strict=True):
             matrices[entry["name"]] = CorruptionMatrix(probs, names, entry["trusted_rows"])
@@ -103,7 +108,7 @@ def load_matrices(folder: str | Path) -> dict[str, CorruptionMatrix]:
 def load_sources(folder: str | Path) -> SourceModel | None:
     """Read the [`SourceModel`] that [`save_matrices`] wrote; `None` if there is none. It has no `held_out`."""
     file = Path(folder) / SOURCES_FILE
-    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    content = read_json(file, _FORMAT_VERSION) if file.is_file() else {}
     if "votes" not in content:
         return None
     entries = content["sources"]
@@ -122,4 +127,4 @@ def _probs(content: dict[str, Any], folder: Path) -> Any:
     if "probs_file" not in content:
         return [entry["probs"] for entry in content["sources"]]
     # Path(...).name: a downloaded JSON must not name a file outside its folder.
-    return load_file(folder / Path(content["probs_file"]).name)["probs"]
+    return read_probs(folder / Path(str(content["probs_file"])).name)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from transformers.utils import logging
 from glc_hf.labels.columns import label_names_of
 from glc_hf.labels.reading import read_labels
 from glc_hf.matrix import CorruptionMatrix
-from glc_hf.training.config import GLCConfig
+from glc_hf.training.config import GLCConfig, num_launched_processes
 
 
 logger = logging.get_logger(__name__)
@@ -86,6 +87,19 @@ def check_optimizer(model: torch.nn.Module, optimizer: Any, folder: str) -> None
 
 def check_devices(args: GLCConfig, accelerator: Accelerator) -> None:
     """Raise for ways of distributing a model that the stages don't support."""
+    launched = num_launched_processes()
+    if launched > 1 and accelerator.num_processes == 1:
+        raise ValueError(
+            f"{launched} processes were launched, but they are not connected: each would train on its own and write "
+            "to the same folder. Set use_cpu=True to train on the CPU, or launch one process."
+        )
+    # `accelerate launch --cpu` sets the address for more than one process, and starts one all the same.
+    if launched == 1 and os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true" and "MASTER_ADDR" in os.environ:
+        raise ValueError(
+            "`accelerate launch --cpu` starts one process whatever --num_processes says, so the batches would be "
+            "smaller than you expect. Use `torchrun --nproc_per_node N …`, or remove --num_processes (and "
+            "MASTER_ADDR from the environment) to train with one process."
+        )
     if args.n_gpu > 1:
         raise ValueError(
             f"{args.n_gpu} GPUs in one process means DataParallel, which is not supported. Start one process per GPU "

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainingArguments
 
 from glc_hf.methods.auto import AutoOptions
@@ -22,6 +23,8 @@ from glc_hf.methods.glc import GLCOptions
 
 
 ARGUMENTS_FILE = "training_args.json"
+# Environment variables of launchers with the number of processes.
+_NUM_PROCESSES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 # Arguments that belong to the machine and not to the training.
 _LOCAL_ARGUMENTS = {
     "output_dir", "run_name", "resume_from_checkpoint", "hub_token", "hub_model_id", "local_rank", "log_level",
@@ -193,6 +196,9 @@ class GLCConfig(
     )
 
     def __post_init__(self) -> None:
+        if num_launched_processes() > 1 and not torch.accelerator.is_available():
+            # Without this, accelerate would not connect the processes, and each would train on its own.
+            self.use_cpu = True
         super().__post_init__()
         for name in ("freeze", "source_columns", "source_names"):
             if isinstance(getattr(self, name), str):
@@ -271,6 +277,11 @@ class UnpicklableArguments:
 
     def __reduce__(self) -> tuple:
         return dict, ()
+
+
+def num_launched_processes() -> int:
+    """How many processes `torchrun`, `accelerate launch` or MPI has started."""
+    return max(int(os.environ.get(name) or 1) for name in _NUM_PROCESSES)
 
 
 def _plain_value(value: Any) -> Any:

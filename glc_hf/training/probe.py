@@ -4,19 +4,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import tempfile
 import time
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
-import pyarrow as pa
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
@@ -28,8 +23,16 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from glc_hf._compat import fingerprint_of
 from glc_hf.correction.linear import FeatureTable, LinearHead
+from glc_hf.data.feature_files import (
+    MappedRows,
+    cache_file,
+    damage_of,
+    features_key,
+    read_features,
+    write_checksum,
+    write_features,
+)
 from glc_hf.methods.base import Inferred, Items, Part, logits_of
 from glc_hf.randomness import random_uint64
 from glc_hf.training.inference import TrainedStage, infer, sum_over_processes
@@ -43,9 +46,6 @@ _FEWEST_EMBEDDED = 1000
 _SAMPLE_ROWS = 64
 # Collators that only pad and stack.
 _COLLATORS = (DefaultDataCollator, DataCollatorWithPadding, DataCollatorForTokenClassification)
-_CACHE_FORMAT = 1  # increased when the same key would mean other features
-_ROWS_PER_BATCH = 4096
-_MAX_IN_MEMORY = 2**26  # numbers
 
 
 class ProbeStage(TrainedStage):
@@ -80,10 +80,13 @@ class ProbeStage(TrainedStage):
         """The features of this process's items, from the cache if they are there."""
         if self._table is None:
             file = cache_file(self._cache_key())
-            if not file.is_file():
+            trainer, damage = self.trainer, damage_of(file) if file.is_file() else None
+            if damage is not None:
+                logger.warning(f"the cached features in {file} {damage}: they are computed again.")
+            if damage is not None or not file.is_file():
                 write_features(file, self._embed())
+                write_checksum(file)
             features, numbers = read_features(file)
-            trainer = self.trainer
             self._table = FeatureTable(
                 features, numbers, lambda tensor: sum_over_processes(trainer.accelerator, tensor), trainer.args.device
             )
@@ -155,6 +158,13 @@ class ProbeStage(TrainedStage):
             rows = self.data.for_inference(trainer, "all", "all", only=self._numbers, by_length=True)
             with trainer.accelerator.autocast():
                 for batch in infer(trainer, rows, "all", only=self._numbers):
+                    broken = ~torch.isfinite(batch.logits).all(dim=-1)
+                    if broken.any():
+                        row = self.data.rows.row_of(batch.items[broken].numpy())[0]
+                        raise FloatingPointError(
+                            f"the network returns NaN or infinite features for row {row} of the training set in "
+                            f"{trainer.stage_name}: check the inputs of that row and the weights of the network."
+                        )
                     yield batch.logits, batch.items  # the tap returns features in place of logits
         finally:
             self._tap.head = head
@@ -308,103 +318,3 @@ def embed(trainer: StageTrainer, network: torch.nn.Module, dataset: Any) -> torc
             return read_features(file)[0]
     finally:
         trainer.model = model
-
-
-# ---------------------------------------------------------------------- features on disk
-def features_key(model: torch.nn.Module, dataset: datasets.Dataset, **more: Any) -> str:
-    """A hash of the network's weights, the rows, and everything else that the features depend on."""
-    digest = hashlib.blake2b(digest_size=16)
-    config = getattr(model, "config", None)
-    content = {
-        "format": _CACHE_FORMAT,
-        "class": type(model).__qualname__,
-        "config": config.to_json_string() if hasattr(config, "to_json_string") else None,
-        "data": fingerprint_of(dataset),
-        **more,
-    }
-    digest.update(json.dumps(content, sort_keys=True).encode())
-    for name, value in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def cache_file(key: str) -> Path:
-    """The file of the features with this key, in the cache folder of `datasets`."""
-    return Path(datasets.config.HF_DATASETS_CACHE) / "glc_hf_features" / f"{key}.arrow"
-
-
-def write_features(path: Path, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Write (features, item numbers) batch by batch; the file appears when it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    writer = None
-    try:
-        for features, numbers in _larger_batches(batches):
-            values = pa.array(features.numpy().reshape(-1))
-            batch = pa.record_batch(
-                [pa.FixedSizeListArray.from_arrays(values, features.shape[1]), pa.array(numbers.numpy())],
-                names=["features", "number"],
-            )
-            if writer is None:
-                writer = pa.ipc.new_file(str(scratch), batch.schema)
-            writer.write_batch(batch)
-        if writer is not None:
-            writer.close()
-            os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def _larger_batches(
-    batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The same rows in fewer batches."""
-
-    def joined() -> tuple[torch.Tensor, torch.Tensor]:
-        features, numbers = zip(*waiting, strict=True)
-        return torch.cat(features).contiguous(), torch.cat(numbers)
-
-    waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(len(numbers) for _, numbers in waiting) >= _ROWS_PER_BATCH:
-            yield joined()
-            waiting = []
-    if waiting:
-        yield joined()
-
-
-def read_features(path: Path) -> tuple[torch.Tensor | MappedRows, torch.Tensor]:
-    """The features and item numbers of a file: in memory if they are few, memory-mapped otherwise."""
-    table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    chunks = [
-        chunk.flatten().to_numpy(zero_copy_only=True).reshape(len(chunk), chunk.type.list_size)
-        for chunk in table.column("features").chunks
-    ]
-    mapped = MappedRows(chunks)
-    numbers = torch.from_numpy(np.array(table.column("number").to_numpy()))
-    small = mapped.shape[0] * mapped.shape[1] <= _MAX_IN_MEMORY
-    return mapped[torch.arange(len(numbers))] if small else mapped, numbers
-
-
-class MappedRows:
-    """Rows of a memory-mapped file in several chunks, as one table. Only the rows asked for are read."""
-
-    def __init__(self, chunks: list[np.ndarray]) -> None:
-        self.chunks = chunks
-        self._ends = np.cumsum([len(chunk) for chunk in chunks])
-        self.shape = (int(self._ends[-1]), chunks[0].shape[1])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, positions: torch.Tensor) -> torch.Tensor:
-        wanted = positions.numpy()
-        rows = np.empty((len(wanted), self.shape[1]), dtype=np.float32)
-        chunk_of_row = np.searchsorted(self._ends, wanted, side="right")
-        for number in np.unique(chunk_of_row):
-            here = chunk_of_row == number
-            first = self._ends[number] - len(self.chunks[number])
-            rows[here] = self.chunks[number][wanted[here] - first]
-        return torch.from_numpy(rows)

@@ -33,17 +33,16 @@ from transformers.trainer_callback import ExportableState, TrainerControl, Train
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
+from glc_hf._compat import without_rotation
 from glc_hf.correction.verdict import load_verdict, save_verdict
 from glc_hf.matrix import MATRIX_TENSOR_FILE, CorruptionMatrix
 from glc_hf.methods.base import Method
 from glc_hf.methods.matrix_files import SOURCES_TENSOR_FILE, load_matrices, save_matrices
+from glc_hf.output_folder import RECORD_FILE, STATE_FOLDER
 
 
 logger = logging.get_logger(__name__)
 
-RECORD_FILE = "glc_run.json"
-# `Trainer` does not push files and folders whose names start with an underscore.
-_STATE_FOLDER = "_run_state"
 _ESTIMATE_FILE = "estimate.json"
 _CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
 _RECORD_MEANING = {
@@ -124,7 +123,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.state = self.path / _STATE_FOLDER
+        self.state = self.path / STATE_FOLDER
 
     def save_weights(
         self, name: str, weights: Mapping[str, torch.Tensor], run: str, history: list[dict[str, Any]] | None = None
@@ -192,10 +191,11 @@ class RunFolder:
         """
         if read_record(self.state).get("run") == record["run"]:
             return
+        self._check_state()
         self.state.mkdir(parents=True, exist_ok=True)
         write_record(self.state, record)
         for path in self.state.iterdir():
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             elif path.name != RECORD_FILE:
                 path.unlink()
@@ -203,6 +203,20 @@ class RunFolder:
             for path in sorted(source.state.iterdir(), key=lambda path: path.name == _ESTIMATE_FILE):
                 copy = shutil.copytree if path.is_dir() else shutil.copyfile
                 copy(path, self.state / path.name)
+
+    def _check_state(self) -> None:
+        """Raise if files would be removed that are not of a run: the state folder is a link, or has no record."""
+        for path in (self.state, *self.path.glob("stage[0-9]")):
+            if path.is_symlink():
+                raise ValueError(
+                    f"{path} is a symbolic link to {os.path.realpath(path)}, whose files the run would remove. Delete "
+                    "the link, or choose another output_dir."
+                )
+        if self.state.is_dir() and any(self.state.iterdir()) and not read_record(self.state):
+            raise ValueError(
+                f"{self.state} has files, but no {RECORD_FILE} of a run: they may be yours. Move them away, or choose "
+                "another output_dir."
+            )
 
     def finish(self) -> None:
         """Remove the stored weights of a complete run; the estimate stays."""
@@ -326,7 +340,28 @@ class ResumableTrainer(Trainer):
         if self.args.should_save and os.path.isdir(folder):
             shutil.rmtree(folder)
         self.accelerator.wait_for_everyone()
-        super()._save_checkpoint(model, trial)
+        with without_rotation():
+            super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            self._rotate_checkpoints(Path(self._get_output_dir(trial)))
+
+    def _rotate_checkpoints(self, folder: Path) -> None:
+        """Remove checkpoints beyond `save_total_limit`, but not the best one: first those of earlier runs, then those
+        with the fewest steps. Times of files are not used, because clocks can be wrong."""
+        limit, best = self.args.save_total_limit, self.state.best_model_checkpoint
+        if limit is None or limit <= 0:
+            return
+        run = self.run_record()["run"]
+        found = [
+            (record["run"] == run, int(path.name.rsplit("-", 1)[1]), path)
+            for path in folder.iterdir()
+            if _CHECKPOINT.fullmatch(path.name) and not path.is_symlink() and (record := read_record(path)).get("run")
+        ]
+        older = [path for *_, path in sorted(found)][:-1]
+        removable = [path for path in older if best is None or path != Path(best)]
+        kept = len(found) - len(removable)
+        for path in removable[: len(removable) - max(limit - kept, 0)]:
+            shutil.rmtree(path, ignore_errors=True)
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import Trainer, set_seed
 from transformers.trainer_utils import TrainOutput
@@ -30,6 +31,7 @@ from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage
 from glc_hf.methods.matrix_files import save_matrices
+from glc_hf.output_folder import locks_output_folder
 from glc_hf.overrides import check_overrides
 from glc_hf.training.checks import (
     check_arguments,
@@ -258,6 +260,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         return TrainedStages(self.training_data, stages, self.accelerator, self.num_labels, self.class_names)
 
     # ------------------------------------------------------------------ all stages
+    @locks_output_folder
     def train(
         self,
         resume_from_checkpoint: str | bool | None = None,
@@ -398,6 +401,13 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             raise ValueError(
                 f"the model returned logits for {len(logits):,} labels, but column {rows.label_column!r} has "
                 f"{rows.count('all'):,}: the collator or the transform drops labels."
+            )
+        broken = ~torch.isfinite(logits).all(dim=-1)
+        if broken.any():
+            row = rows.row_of(np.flatnonzero(broken.numpy())[:1])[0]
+            raise FloatingPointError(
+                f"the model returns NaN or infinite logits for {int(broken.sum()):,} of {len(logits):,} labels, first "
+                f"in row {row}: its weights are damaged, or its training diverged. Restore them, or train again."
             )
         return logits
 

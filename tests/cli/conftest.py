@@ -70,6 +70,11 @@ def glc_hf(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tiny BERT (random weights, a head for two classes) and its tokenizer."""
+    return save_tiny_bert(tmp_path_factory.mktemp("tiny-bert"))
+
+
+def save_tiny_bert(folder: Path, **settings: Any) -> Path:
+    """Write a tiny BERT with these settings of its configuration, and its tokenizer."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordPiece
     from tokenizers.normalizers import Lowercase
@@ -77,7 +82,6 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tokenizers.processors import TemplateProcessing
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-    folder = tmp_path_factory.mktemp("tiny-bert")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "a", "was", "here", "s", "##s"]
     pieces += [word for words in WORDS.values() for word in words]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
@@ -99,6 +103,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pad_token_id=0,
         initializer_range=0.2,  # such a small network does not learn from weights near zero
         hidden_dropout_prob=0.0,
+        **settings,
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)

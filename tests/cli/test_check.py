@@ -253,7 +253,7 @@ def test_nothing_left_is_an_error(tmp_path: Path) -> None:
     rows = [{**row, "trusted": "yes" if index < 12 else "no"} for index, row in enumerate(flagged(24))]
     for row in rows:
         row["label"] = ""
-    rows[0]["label"] = "food"
+    rows[0]["label"], rows[1]["label"] = "food", "tool"
     evaluation = write_csv(tmp_path / "eval.csv", [{"text": "a", "label": ""}])
     path = write_csv(tmp_path / "a.csv", rows)
     with pytest.raises(ValueError, match="every row of the evaluation split lacks a label"):

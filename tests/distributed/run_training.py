@@ -19,14 +19,17 @@ import datasets
 import numpy as np
 import torch
 from datasets import Dataset
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from glc_hf import GLCTrainer, mark_trusted
+from glc_hf.cli.main import main as main_of_command
 from glc_hf.correction import pool, pool_data
 from glc_hf.methods.base import Stage
 from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.training.stages import FinishedStage
 from glc_hf.training.weak_training import label_by_weak_classifier
+from tests.cli.conftest import save_tiny_bert, write_csv
+from tests.cli.conftest import text_rows as sentences
 from tests.training.test_resumed_votes import people_rows
 from tests.training.test_voted_rows import voted_token_rows
 from tests.training.tiny import (
@@ -75,6 +78,7 @@ def run_cases(folder: Path) -> dict[str, Any]:
         train(folder / "probe", noisy_text_rows(rows=ROWS), "probe", processes, results, max_steps=1, stage1="probe")
         if processes <= 2:  # it takes long
             _train_auto(folder / "auto", processes, results)
+            _train_by_command(folder / "command", processes, results)
     weak = config(folder / "weak", per_device_train_batch_size=GLOBAL_BATCH // processes)
     noisy, _ = label_by_weak_classifier(text_rows(50), bert(), weak, num_train_epochs=1)
     results["weak"] = noisy["label"][:]
@@ -146,6 +150,25 @@ def _train_auto(folder: Path, processes: int, results: dict[str, Any]) -> None:
     settings = {"method": "auto", "pretrained": True, "num_train_epochs": 3}
     with patch.object(pool_data, "FOLDS", 2), patch.object(pool, "_PENALTIES", (1e-3,)):
         train(folder, data, "auto", processes, results, model=bert(initializer_range=0.3), **settings)
+
+
+def _train_by_command(folder: Path, processes: int, results: dict[str, Any]) -> None:
+    """Train with `glc-hf train`, which is not told that there is no GPU."""
+    model, data = folder.parent / "tiny-bert", folder.parent / "train.csv"
+    if int(os.environ.get("RANK", "0")) == 0:
+        save_tiny_bert(model, attention_probs_dropout_prob=0.0)
+        write_csv(data, sentences(120))
+    if processes > 1:
+        torch.distributed.barrier()
+    code = main_of_command([
+        "train", "--dataset", str(data), "--model", str(model), "--output-dir", str(folder), "--method", "glc",
+        "--noise", "flip", "--trusted-fraction", "0.3", "--max_steps", "12", "--save_strategy", "no",
+        "--per_device_train_batch_size", str(8 // processes),
+    ])  # fmt: skip
+    assert code == 0
+    if int(os.environ.get("RANK", "0")) == 0:
+        saved = load_file(folder / "model.safetensors")
+        results["tensors"].update({f"command/{name}": value for name, value in saved.items()})
 
 
 def _estimate(folder: Path, count: int, batch: int) -> list[list[float]]:

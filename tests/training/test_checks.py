@@ -137,6 +137,19 @@ def test_gradient_checkpointing_raises_for_reweight(tmp_path):
     assert_raises(tmp_path, message, settings=settings)
 
 
+def test_accelerate_that_starts_one_process_in_place_of_several_raises(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert_raises(tmp_path, r"starts one process whatever --num_processes says.*torchrun --nproc_per_node")
+
+
+def test_processes_that_are_not_connected_raise(tmp_path, monkeypatch):
+    args = config(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"2 processes were launched.*not connected.*use_cpu=True"):
+        GLCTrainer(bert(), args, train_dataset=noisy_text_rows(24))
+
+
 def test_data_parallel_raises(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 2))
     assert_raises(tmp_path, r"DataParallel.*accelerate launch")

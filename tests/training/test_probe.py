@@ -13,9 +13,10 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.correction.linear import LinearHead
+from glc_hf.data.feature_files import MappedRows, read_features, write_features
 from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.training.compare import compare_methods
-from glc_hf.training.probe import MappedRows, ProbeStage, read_features, write_features
+from glc_hf.training.probe import ProbeStage
 from tests.training.tiny import (
     bert,
     config,
@@ -159,7 +160,7 @@ def test_features_are_cached_by_weights_and_rows(tmp_path, cache, monkeypatch):
     monkeypatch.setattr("glc_hf.training.probe.write_features", spy)
     first = make_trainer(tmp_path / "1")
     first.train()
-    assert len(list(cache.iterdir())) == len(written) == 1
+    assert len(list(cache.glob("*.arrow"))) == len(written) == 1
     second = make_trainer(tmp_path / "2", learning_rate=1e-3, seed=1)
     second.train()
     assert len(written) == 1
@@ -171,7 +172,40 @@ def test_features_are_cached_by_weights_and_rows(tmp_path, cache, monkeypatch):
     reversed_ids = [row[::-1] for row in data["input_ids"]]
     data = data.remove_columns("input_ids").add_column("input_ids", reversed_ids)
     make_trainer(tmp_path / "5", data=data).train()
-    assert len(written) == len(list(cache.iterdir())) == 4
+    assert len(written) == len(list(cache.glob("*.arrow"))) == 4
+
+
+@pytest.mark.parametrize("damage", ["flipped bit", "missing rows", "cut short", "no checksum"])
+def test_damaged_cache_is_computed_again_and_named(tmp_path, cache, caplog, damage):
+    first = make_trainer(tmp_path / "1", max_steps=1)
+    first.train()
+    (file,) = cache.glob("*.arrow")
+    intact = file.read_bytes()
+    if damage == "flipped bit":
+        file.write_bytes(intact[:2000] + bytes([intact[2000] ^ 64]) + intact[2001:])
+    elif damage == "missing rows":
+        features, numbers = read_features(file)
+        write_features(file, [(features[:-5], numbers[:-5])])
+    elif damage == "cut short":
+        file.write_bytes(intact[: len(intact) // 2])
+    else:
+        file.with_suffix(".json").unlink()
+    second = make_trainer(tmp_path / "2", max_steps=1)
+    second.train()
+    assert f"the cached features in {file}" in caplog.text
+    assert "computed again" in caplog.text
+    assert file.read_bytes() == intact
+    assert second.corruption_matrix == first.corruption_matrix
+
+
+def test_features_that_are_not_numbers_name_the_row(tmp_path):
+    model = bert(initializer_range=0.3)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight.fill_(float("nan"))
+    with pytest.raises(
+        FloatingPointError, match=r"NaN or infinite features for row \d+ of the training set in stage 1"
+    ):
+        make_trainer(tmp_path, model=model).train()
 
 
 def test_cached_features_are_not_used_with_another_collator(tmp_path):
@@ -205,8 +239,8 @@ def test_interrupted_writing_leaves_no_file(tmp_path):
 
 
 def test_large_features_are_memory_mapped(tmp_path, monkeypatch):
-    monkeypatch.setattr("glc_hf.training.probe._ROWS_PER_BATCH", 10)
-    monkeypatch.setattr("glc_hf.training.probe._MAX_IN_MEMORY", 50)
+    monkeypatch.setattr("glc_hf.data.feature_files._ROWS_PER_BATCH", 10)
+    monkeypatch.setattr("glc_hf.data.feature_files._MAX_IN_MEMORY", 50)
     rows, numbers = torch.randn(95, 4), torch.randperm(95)
     write_features(tmp_path / "f.arrow", zip(rows.split(7), numbers.split(7), strict=True))
     mapped, numbers_read = read_features(tmp_path / "f.arrow")

@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
     """Run the command with the arguments that follow `glc-hf audit`."""
     arguments = _parser().parse_args(argv)
     from glc_hf.cli.audit_rows import audit_folder
-    from glc_hf.cli.terminal import print_table, set_up_messages, spinner
+    from glc_hf.cli.terminal import print_table, say, set_up_messages, spinner
     from glc_hf.intervals import format_count
 
     set_up_messages(quiet=not sys.stdout.isatty())
@@ -26,9 +26,9 @@ def main(argv: list[str]) -> int:
     with spinner(f"auditing with {folder.name}"):
         findings, num_trusted, paths, warnings, num_suggested = audit_folder(folder, arguments)
     for warning in warnings:
-        print(warning if warning.startswith("verdict") else f"warning: {warning}")
+        say(warning if warning.startswith("verdict") else f"warning: {warning}")
     if findings.note:
-        print(findings.note)
+        say(findings.note)
     total = findings.total_wrong
     lines = {
         "labels" if findings.word is not None else "rows": f"{len(findings):,} ({num_trusted:,} trusted)",
@@ -42,8 +42,8 @@ def main(argv: list[str]) -> int:
     if arguments.suggest:
         lines["suggested to check next"] = format_count(num_suggested)
     print_table("glc_hf: audit", list(lines.items()))
-    print(f"written to: {', '.join(map(str, paths))}")
-    print(f"next: glc-hf review {shlex.quote(str(paths[0].parent))}")
+    say(f"written to: {', '.join(map(str, paths))}")
+    say(f"next: glc-hf review {shlex.quote(str(paths[0].parent))}")
     return 0
 
 

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
 
 
 def _print(report: DataReport) -> None:
-    from glc_hf.cli.terminal import print_styled, print_table
+    from glc_hf.cli.terminal import print_styled, print_table, say
 
     print_table("glc_hf: data", report.summary())
     shown = sorted(report.classes, key=lambda entry: -entry.train)[:_SHOWN_CLASSES]
@@ -66,7 +66,7 @@ def _print(report: DataReport) -> None:
         print(f"and {len(report.classes) - len(shown):,} smaller classes")
     for finding in report.findings:
         print_styled(f"{finding.severity}:", "red" if finding in report.errors else "yellow", finding.message)
-        print(f"  {finding.fix}")
+        say(f"  {finding.fix}")
     if report.findings:
         counts = (len(report.errors), "error"), (len(report.warnings), "warning")
         errors, warnings = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)

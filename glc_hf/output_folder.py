@@ -1,0 +1,145 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""The folder that a run writes to: whether it may, and a lock against a second run."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import logging
+
+from glc_hf.hub.facts import FACTS_FILE
+
+
+logger = logging.get_logger(__name__)
+
+STATE_FOLDER = "_run_state"
+RECORD_FILE = "glc_run.json"
+COMPARISON_FILE = "comparison.json"
+# Not pushed, like everything whose name starts with an underscore.
+LOCK_FILE = "_run.lock"
+_SHOWN_FILES = 3
+# Folders that this process has locked, with the number of blocks that use them.
+_locked: dict[Path, int] = {}
+
+
+def check_output_folder(folder: str | Path, overwrite: bool = False) -> None:
+    """
+    Raise if a run would write between files that are not of a run.
+
+    Args:
+        folder (`str`): The output folder. It may be new, empty, or of an earlier run. Hidden and empty files, such as
+            a log that has just been created, don't count.
+        overwrite (`bool`, *optional*, defaults to `False`): Allow any folder.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output-dir {folder} is a file: name a folder.")
+    if overwrite or not folder.is_dir() or _is_of_a_run(folder):
+        return
+    files = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and not _is_empty(path))
+    if files:
+        names = ", ".join(path.name for path in files[:_SHOWN_FILES]) + (", …" if len(files) > _SHOWN_FILES else "")
+        raise ValueError(
+            f"--output-dir {folder} has files that are not of a run ({names}), and a run could overwrite them: choose "
+            "a new folder, or allow it with --overwrite-output-dir."
+        )
+
+
+def _is_of_a_run(folder: Path) -> bool:
+    markers = (LOCK_FILE, FACTS_FILE, COMPARISON_FILE, f"{STATE_FOLDER}/{RECORD_FILE}")
+    return any((folder / name).is_file() for name in markers)
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether nothing can be lost: an empty file or folder, or the folder of one method of a comparison."""
+    if path.is_file():
+        return path.stat().st_size == 0
+    return path.is_dir() and (not any(path.iterdir()) or _is_of_a_run(path))
+
+
+@contextmanager
+def locked(folder: str | Path) -> Iterator[None]:
+    """
+    Lock a folder for this process, so that no second run writes to it. The system releases the lock when the process
+    ends, however it ends; a file that a crash left behind locks nothing.
+
+    Raises:
+        `ValueError`: Another process has locked the folder; the message names it.
+    """
+    folder = Path(folder).resolve()
+    file = None if folder in _locked else _lock(folder)
+    _locked[folder] = _locked.get(folder, 0) + 1
+    finished = False
+    try:
+        yield
+        finished = True
+    finally:
+        _locked[folder] -= 1
+        if not _locked[folder]:
+            del _locked[folder]
+        if file is not None:
+            # After an error the file stays beside what was written, to say that it is of a run.
+            if finished or len(os.listdir(folder)) == 1:
+                (folder / LOCK_FILE).unlink(missing_ok=True)  # while it is locked: see `_lock`
+            os.close(file)
+
+
+def locks_output_folder(train: Callable) -> Callable:
+    """Make `train` of a [`GLCTrainer`] that writes checkpoints lock its output folder."""
+
+    @functools.wraps(train)
+    def locked_train(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        writes = trainer.is_world_process_zero() and trainer.keeps_state
+        with locked(trainer.args.output_dir) if writes else nullcontext():
+            return train(trainer, *args, **kwargs)
+
+    return locked_train
+
+
+def _lock(folder: Path) -> int | None:
+    """Create and lock the file; `None` where files can't be locked."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOCK_FILE
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(file, 200).decode(errors="replace")
+            os.close(file)
+            raise ValueError(
+                f"another run is writing to {folder} ({_owner(owner)}): wait for it, stop it, or choose another "
+                "output folder."
+            ) from None
+        except OSError as error:  # some network file systems have no locks
+            os.close(file)
+            logger.warning(f"{folder} can't be locked ({error}): don't start a second run in it.")
+            return None
+        try:
+            same = os.path.samestat(os.fstat(file), os.stat(path))
+        except FileNotFoundError:
+            same = False
+        if same:
+            os.ftruncate(file, 0)
+            os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+            return file
+        os.close(file)  # the run before has just removed the file
+
+
+def _owner(text: str) -> str:
+    try:
+        content = json.loads(text)
+        return f"process {int(content['pid'])} on {content['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
