@@ -39,6 +39,8 @@ class StageTrainer(ResumableTrainer):
     first_stage: tuple[int, Stage] | None = None
     # Trusted rows that are held out, to evaluate on beside the `eval_dataset`.
     trusted_eval_dataset: datasets.Dataset | None = None
+    # Whether the model takes one row at a time; see [`~training.checks.check_padding`].
+    single_rows = False
     _evaluates_trusted = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

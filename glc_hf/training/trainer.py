@@ -35,8 +35,10 @@ from glc_hf.training.checks import (
     check_matrix,
     check_matrix_names,
     check_model,
+    check_padding,
     check_soft_labels,
     freeze_parameters,
+    use_pad_token,
 )
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import RefinementCallback, TrainedStage, TrainedStages, infer
@@ -113,7 +115,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         method_class = get_method(args.method)
         soft = None
         if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
-            classes = None if model is None else check_model(model)
+            classes = None if model is None else check_model(model, train_dataset)
             train_dataset, soft = label_by_probabilities(train_dataset, args, classes)
         columns = {"label_column": label_column_of(train_dataset, args), "trusted_column": args.trusted_column}
         held_out = held_out_trusted_rows(train_dataset, args.trusted_eval_fraction, seed=args.seed, **columns)
@@ -133,7 +135,10 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         )
         self.trusted_eval_dataset = trusted_eval_dataset
         check_devices(args, self.accelerator)
-        self.num_labels = check_model(self.model)
+        self.num_labels = check_model(self.model, train_dataset)
+        use_pad_token(self.model, processing_class)
+        evaluates = self.eval_dataset is not None or trusted_eval_dataset is not None
+        self.single_rows = check_padding(self.model, args, evaluates)
         self.given_matrix = check_matrix(corruption_matrix, self.num_labels)
         self.class_names: list[str] | None = None
         self._label_sources: SourceModel | None = None
@@ -300,6 +305,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         if has_prepared_models(self.accelerator):
             self.accelerator.free_memory()
         freeze_parameters(self.model, self.args.freeze)
+        use_pad_token(self.model, self.processing_class)
         return self.model_init
 
     def stage_metrics(self) -> dict[str, float]:
