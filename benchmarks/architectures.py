@@ -50,12 +50,14 @@ def settings(folder: str, **more: Any) -> dict[str, Any]:
 def train_all(mapping: str, model_type: str, class_name: str) -> dict[str, Any]:
     """Build a model and train it in each way: `True`, or the reason why not."""
     import datasets
+    import transformers
     from tiny_models import random_rows, tiny_model
     from transformers import PrinterCallback, Trainer, TrainingArguments
 
     from glc_hf import GLCConfig, GLCTrainer
 
     result: dict[str, Any] = {"mapping": mapping, "model_type": model_type, "class": class_name}
+    result["transformers"] = transformers.__version__
     losses: dict[str, list[float]] = {}
 
     def attempt(name: str, run: Callable[[], Any]) -> Any:
@@ -107,7 +109,7 @@ def summary() -> str:
     by_mapping: dict[str, list[dict[str, Any]]] = {}
     for run in read_runs(RESULTS):
         by_mapping.setdefault(run["mapping"], []).append(run)
-    for mapping, runs in by_mapping.items():
+    for mapping, runs in sorted(by_mapping.items(), key=lambda item: -len(item[1])):
         by_trainer = [run for run in runs if run.get("trainer") is True]
         by_glc = [run for run in by_trainer if run.get("no_correction") is True and run.get("glc") is True]
         with_classifier = [run for run in by_glc if NO_PROBE not in str(run["probe"])]

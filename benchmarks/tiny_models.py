@@ -99,7 +99,8 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "pvt_v2": dict(hidden_sizes=[8, 16, 16, 32], num_attention_heads=[1, 2, 2, 4]),
     "reformer": dict(
         axial_pos_shape=[4, 4], axial_pos_embds_dim=[8, 24], attn_layers=["local", "lsh"], num_buckets=2,
-        local_attn_chunk_length=4, lsh_attn_chunk_length=4,
+        local_attn_chunk_length=4, lsh_attn_chunk_length=4, hash_seed=0, hidden_dropout_prob=0.0,
+        lsh_attention_probs_dropout_prob=0.0, local_attention_probs_dropout_prob=0.0,  # its dropout has its own seeds
     ),
     "regnet": {**_CHANNELS, "groups_width": 4},
     "resnet": _CHANNELS,

@@ -90,7 +90,7 @@ def check_model(model: torch.nn.Module, dataset: Any = None) -> int | None:
     as a classifier. A multiple-choice model has as many classes as a row of the dataset has choices.
     """
     config = getattr(model, "config", None)
-    _check_head(model)
+    check_head(model)
     problem = getattr(config, "problem_type", None)
     if problem in ("multi_label_classification", "regression"):
         raise ValueError(
@@ -108,7 +108,7 @@ def check_model(model: torch.nn.Module, dataset: Any = None) -> int | None:
     return num_labels
 
 
-def _check_head(model: torch.nn.Module) -> None:
+def check_head(model: torch.nn.Module) -> None:
     """Raise for quantized models, and for networks of transformers without a classifier."""
     name = class_of_network(model)
     if getattr(model, "is_quantized", False):

@@ -32,6 +32,7 @@ from glc_hf.training.checks import (
     check_arguments,
     check_devices,
     check_evaluation_labels,
+    check_head,
     check_matrix,
     check_matrix_names,
     check_model,
@@ -112,6 +113,8 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         corruption_matrix: CorruptionMatrix | None = None,
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
+        if model is not None:
+            check_head(model)
         method_class = get_method(args.method)
         soft = None
         if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
