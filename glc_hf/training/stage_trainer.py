@@ -233,6 +233,8 @@ class StageTrainer(ResumableTrainer):
         weights = self.item_weights(model, inputs, batch) if training and last else None
         outputs = model(**inputs)
         logits = logits_of(outputs)
+        if logits.shape[:-1] == (*batch.shape, 1):  # as of a video classifier, for its one clip per row
+            logits = logits.squeeze(-2)
         if not training:
             loss = batch.cross_entropy(logits).sum() / batch.counted.sum().clamp(min=1)
             return (loss, _with_loss(outputs, loss, self._default_metrics)) if return_outputs else loss
@@ -345,7 +347,8 @@ def _has_transform(dataset: datasets.Dataset) -> bool:
 
 
 def _predicted_classes(logits: Any, labels: Any) -> torch.Tensor:
-    return logits_of(logits).argmax(dim=-1)
+    predicted = logits_of(logits).argmax(dim=-1)
+    return predicted if labels is None or predicted.numel() != labels.numel() else predicted.view(labels.shape)
 
 
 class Accuracy:
@@ -372,7 +375,7 @@ class Accuracy:
             for values in (predictions, labels)
         )
         if predictions.dim() > labels.dim():
-            predictions = predictions.argmax(dim=-1)
+            predictions = predictions.argmax(dim=-1).view(labels.shape)
         counted = label_batch(labels).counted
         self.correct += int((predictions == labels)[counted].sum())
         self.total += int(counted.sum())

@@ -141,7 +141,9 @@ def test_single_rows_need_no_pad_token(tmp_path, stage1):
     )
     padded = train(tmp_path, decoder(), data=data, per_device_train_batch_size=1, stage1=stage1)
     assert single.model.config.pad_token_id is None
-    np.testing.assert_allclose(single.corruption_matrix.probs, padded.corruption_matrix.probs, atol=1e-4 if stage1 == "full" else 1e-2)
+    np.testing.assert_allclose(
+        single.corruption_matrix.probs, padded.corruption_matrix.probs, atol=1e-4 if stage1 == "full" else 1e-2
+    )
     assert len(single.audit(data)) == 12
 
 
