@@ -12,6 +12,7 @@ import torch
 from transformers import EvalPrediction
 from transformers.trainer_utils import has_length
 
+from glc_hf._compat import stage_groups
 from glc_hf.hold_out import TRUSTED_SET
 from glc_hf.labels.columns import with_usual_label_column
 from glc_hf.labels.label_batch import VOTES_KEY, LabelBatch, label_batch
@@ -86,7 +87,8 @@ class StageTrainer(ResumableTrainer):
         """As `Trainer.log`. In first stages every name gets a prefix such as `stage1_`."""
         if self.first_stage is not None:
             logs = {f"stage{self.first_stage[0]}_{name}": value for name, value in logs.items()}
-        super().log(logs, start_time)
+        with stage_groups():
+            super().log(logs, start_time)
 
     # ------------------------------------------------------------------ data
     @property
