@@ -168,9 +168,7 @@ def test_the_guide_shows_how_to_get_the_intervals_of_a_matrix() -> None:
     assert names["low"].tolist() == matrix.noise_rate_interval()[0].tolist()
 
 
-def test_the_guide_shows_how_to_train_a_head_on_a_sentence_encoder(
-    tmp_path: Path, small_model: Path, own_caches
-) -> None:
+def test_the_guide_shows_how_to_train_a_head_on_a_sentence_encoder(tmp_path: Path, small_model: Path) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     import torch
 

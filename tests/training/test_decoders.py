@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -52,11 +51,6 @@ FAMILIES = {
         dict(vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2, n_positions=32),
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def decoder(family: str = "llama", pad: int | None = PAD, **settings):
