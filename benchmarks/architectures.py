@@ -101,14 +101,20 @@ def train_all(mapping: str, model_type: str, class_name: str) -> dict[str, Any]:
     return result
 
 
-def summary() -> str:
+def behind(path: Path = RESULTS) -> list[str]:
+    """The classes that `Trainer` trains and `GLCTrainer` does not."""
+    runs = [run for run in read_runs(path) if run.get("trainer") is True]
+    return [run["class"] for run in runs if run["no_correction"] is not True or run["glc"] is not True]
+
+
+def summary(path: Path = RESULTS) -> str:
     """Table with one row per mapping. A probe needs a linear classifier with one output per class."""
     lines = [
         "| mapping | architectures | built | `Trainer` | `GLCTrainer` | with a probe | largest difference of losses |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     by_mapping: dict[str, list[dict[str, Any]]] = {}
-    for run in read_runs(RESULTS):
+    for run in read_runs(path):
         by_mapping.setdefault(run["mapping"], []).append(run)
     for mapping, runs in sorted(by_mapping.items(), key=lambda item: -len(item[1])):
         by_trainer = [run for run in runs if run.get("trainer") is True]
@@ -134,7 +140,7 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true", help="only print the table")
     options = parser.parse_args()
     if options.summary:
-        print(summary())
+        print(summary(options.output))
         return
     import torch
     import transformers
@@ -153,7 +159,9 @@ def main() -> None:
                 gc.freeze()  # `Trainer.train` collects garbage, which takes longer than two steps of a tiny model
                 add_run(options.output, train_all(mapping, model_type, class_name))
     if options.models is None:
-        print(summary())
+        print(summary(options.output))
+        if behind(options.output):
+            raise SystemExit(f"GLCTrainer does not train {', '.join(behind(options.output))}")
 
 
 if __name__ == "__main__":
