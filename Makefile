@@ -1,7 +1,7 @@
 # make demo   train on noisy digits and print the accuracy before and after correction
 # make test   run the linter and the tests
 # make bench  measure the costs and update the tables in the docs
-# make long   run the long tests: dozens of crashes, ten million streamed rows, 21,841 classes
+# make long   run the long tests: dozens of crashes, ten million streamed rows, 21,841 classes, 326 architectures
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -50,6 +50,7 @@ long: $(VENV)/.test
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/crashes.py --runs 32 --output benchmarks/results/crashes.json
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/streaming.py --output benchmarks/results/streaming.json
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/many_classes.py --output benchmarks/results/many_classes.json
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/architectures.py --output $(VENV)/architectures.jsonl
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache

@@ -15,10 +15,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import architectures
 import audit
 import cost_table
 import digits
 import error_curve
+import lora_llm
 import paper_tables
 import real_noise
 import review
@@ -37,6 +39,8 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "audit": audit.summary,
         "review": review.summary,
         "trusted_rows": trusted_rows.summary,
+        "lora_llm": lora_llm.summary,
+        "architectures": architectures.summary,
         "error_curve": error_curve.summary,
         "bench": cost_table.summary,
     },

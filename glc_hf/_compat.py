@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -74,6 +75,24 @@ def check_trainer(trainer_class: type) -> None:
 
 
 # ---------------------------------------------------------------------- datasets
+@contextmanager
+def stage_groups() -> Iterator[None]:
+    """Name the metrics of first stages `stage1/loss`, not `train/stage1_loss`, in the integrations of transformers
+    (TensorBoard, W&B, trackio, …), so that each stage is a group."""
+    from transformers.integrations import integration_utils
+
+    rewrite = integration_utils.rewrite_logs
+
+    def with_groups(logs: dict[str, Any]) -> dict[str, Any]:
+        return {re.sub(r"^train/(stage\d+)_", r"\1/", name): value for name, value in rewrite(logs).items()}
+
+    integration_utils.rewrite_logs = with_groups
+    try:
+        yield
+    finally:
+        integration_utils.rewrite_logs = rewrite
+
+
 def fingerprint_of(dataset: Dataset) -> str:
     """The fingerprint on which the caches of `datasets` depend."""
     return dataset._fingerprint

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from datasets import Dataset
 
 from glc_hf import CorruptionMatrix
 from glc_hf.correction.verdict import Verdict, Way
@@ -165,6 +166,31 @@ def test_the_guide_shows_how_to_get_the_intervals_of_a_matrix() -> None:
     names = {"matrix": matrix}
     exec(_block_with("noise_rate_interval"), names)
     assert names["low"].tolist() == matrix.noise_rate_interval()[0].tolist()
+
+
+def test_the_guide_shows_how_to_train_a_head_on_a_sentence_encoder(tmp_path: Path, small_model: Path) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    import torch
+
+    from glc_hf import GLCConfig, GLCTrainer
+    from tests.training.tiny import config
+
+    rows = {"text": ["good film", "bad film", "film"] * 20, "label": [0, 1, 2] * 20, "trusted": [True, False] * 30}
+    names = {
+        "torch": torch,
+        "SentenceTransformer": lambda name: sentence_transformers.SentenceTransformer(str(small_model), device="cpu"),
+        "GLCConfig": lambda **settings: config(**{"folder": tmp_path, **settings, "output_dir": str(tmp_path)}),
+        "GLCTrainer": GLCTrainer,
+        "data": Dataset.from_dict(rows),
+    }
+    exec(_block_with("SentenceTransformer("), names)
+    trainer = names["trainer"]
+    assert isinstance(trainer.args, GLCConfig)
+    assert [name for name, value in trainer.model.named_parameters() if value.requires_grad] == [
+        "classifier.weight", "classifier.bias",
+    ]  # fmt: skip
+    # Each text has its own class, so a linear head on its embedding knows the labels.
+    assert trainer.corruption_matrix.probs.diagonal().min() > 0.8
 
 
 @pytest.mark.parametrize("page", RENDERED)

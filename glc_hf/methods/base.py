@@ -432,8 +432,7 @@ def accumulate_trusted(run: EstimationRun, accumulator: _Matrix, temperature: fl
 
 
 def finish_matrix(run: EstimationRun, args: Any, probs: torch.Tensor, counts: torch.Tensor) -> CorruptionMatrix:
-    """Fill the rows of classes without trusted items, match the base rates if asked, and add the class names and the
-    number of trusted items per class."""
+    """Fill the rows of classes without trusted items, match the base rates if asked, and add names and counts."""
     probs = fill_missing_rows(probs, counts, args.missing_classes, run.label_names)
     if args.match_base_rates:
         noisy = run.class_counts("untrusted")
@@ -445,6 +444,7 @@ def logits_of(outputs: Any) -> torch.Tensor:
     """The logits in a model's outputs: `.logits`, the first element of a tuple, or the tensor itself."""
     if isinstance(outputs, torch.Tensor):
         return outputs
-    if hasattr(outputs, "logits"):
-        return outputs.logits
-    return outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+    if isinstance(outputs, dict) and "logits" not in outputs:
+        fix = "load it with AutoModelFor…Classification, or return `logits` from its `forward`"
+        raise ValueError(f"the model returns no `logits`, only {', '.join(map(repr, outputs))}: {fix}.")
+    return outputs.logits if hasattr(outputs, "logits") else outputs["logits" if isinstance(outputs, dict) else 0]

@@ -11,7 +11,8 @@ import datasets
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
-from transformers import TrainingArguments
+from transformers import PretrainedConfig, TrainingArguments
+from transformers.models.auto import modeling_auto
 from transformers.utils import logging
 
 from glc_hf.labels.columns import label_names_of
@@ -128,16 +129,22 @@ def check_devices(args: GLCConfig, accelerator: Accelerator) -> None:
         )
 
 
-def check_model(model: torch.nn.Module) -> int | None:
-    """The number of classes of the model's head; `None` if the model does not say."""
+def check_model(model: torch.nn.Module, dataset: Any = None) -> int | None:
+    """
+    The number of classes of the model's head; `None` if the model does not say. Raises if the model can't be trained
+    as a classifier. A multiple-choice model has as many classes as a row of the dataset has choices.
+    """
     config = getattr(model, "config", None)
+    check_head(model)
     problem = getattr(config, "problem_type", None)
     if problem in ("multi_label_classification", "regression"):
         raise ValueError(
             f"the model is configured for {problem.replace('_', ' ')}; the correction is defined for one class out of "
             "K. Set `problem_type='single_label_classification'` (or remove it) and the right `num_labels`."
         )
-    num_labels = getattr(config, "num_labels", None) or getattr(model, "num_classes", None)
+    num_labels = _num_choices(model, dataset)
+    if num_labels is None:
+        num_labels = getattr(config, "num_labels", None) or getattr(model, "num_classes", None)
     if num_labels == 1:
         raise ValueError(
             "the model has one logit (num_labels=1), which is a regression head. For two classes load it with "
@@ -167,6 +174,99 @@ def name_classes(model: torch.nn.Module, names: Sequence[str]) -> None:
     if known is None and hasattr(config, "id2label"):
         config.id2label = dict(enumerate(names))
         config.label2id = {name: label for label, name in enumerate(names)}
+
+
+def check_head(model: torch.nn.Module) -> None:
+    """Raise for quantized models, and for networks of transformers without a classifier."""
+    name = class_of_network(model)
+    if getattr(model, "is_quantized", False):
+        method = getattr(getattr(model.config, "quantization_config", None), "quant_method", "its quantizer")
+        raise ValueError(
+            f"the weights of {name} are quantized ({getattr(method, 'value', method)}), which is not supported: every "
+            "stage starts from a copy of the initial weights, and quantized layers can't be copied and restored "
+            "exactly. Load the model without `quantization_config`, for example with `dtype=torch.bfloat16`, and "
+            "train LoRA adapters to save memory."
+        )
+    if name in _names_in(modeling_auto.MODEL_MAPPING_NAMES):
+        raise ValueError(
+            f"{name} returns hidden states, not logits: load it with a classifier, such as "
+            "`AutoModelForSequenceClassification.from_pretrained(…, num_labels=…)`."
+        )
+
+
+def class_of_network(model: torch.nn.Module) -> str:
+    """The name of the model's class, without the wrapper of PEFT adapters."""
+    return type(model.get_base_model() if hasattr(model, "get_base_model") else model).__name__
+
+
+def _names_in(mapping: dict[str, Any]) -> set[str]:
+    """All class names of a mapping of transformers. Some model types have several."""
+    return {name for names in mapping.values() for name in ([names] if isinstance(names, str) else names)}
+
+
+def _num_choices(model: torch.nn.Module, dataset: Any) -> int | None:
+    """How many choices the first row has, if the model is a multiple-choice one. It has one logit per choice, and its
+    `config.num_labels` means nothing."""
+    if class_of_network(model) not in _names_in(modeling_auto.MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES):
+        return None
+    row = next(iter(dataset), None) if dataset is not None else None
+    choices = row.get(model.main_input_name) if isinstance(row, dict) else None
+    return None if choices is None else len(choices)
+
+
+def use_pad_token(model: torch.nn.Module, processing_class: Any) -> None:
+    """Give the tokenizer's pad token to a model without one, as `Trainer.train` does. A probe embeds rows before."""
+    config = getattr(model, "config", None)
+    pad = getattr(getattr(processing_class, "tokenizer", processing_class), "pad_token_id", None)
+    if isinstance(config, PretrainedConfig) and pad is not None and _pad_token(config) is None:
+        config.get_text_config().pad_token_id = pad
+
+
+def _pad_token(config: PretrainedConfig) -> int | None:
+    return getattr(config.get_text_config(), "pad_token_id", None)
+
+
+def check_padding(model: torch.nn.Module, args: GLCConfig, evaluates: bool) -> bool:
+    """
+    Whether the model takes one row at a time, because it has no pad token to find the last token of a row by. Raises
+    if batches are larger.
+
+    Args:
+        model (`torch.nn.Module`): Gets two rows of one token if it is a text classifier without a pad token.
+        args ([`GLCConfig`]): Has the batch sizes.
+        evaluates (`bool`): Whether there are rows to evaluate on.
+    """
+    config = getattr(model, "config", None)
+    if not isinstance(config, PretrainedConfig) or _pad_token(config) is not None or not _refuses_two_rows(model):
+        return False
+    for name, size in {
+        "per_device_train_batch_size": args.train_batch_size,
+        "per_device_eval_batch_size": args.eval_batch_size if evaluates else 1,
+    }.items():
+        if size > 1:
+            raise ValueError(
+                f"{class_of_network(model)} has no pad token, so it takes one row at a time, but {name} is {size}. "
+                "Set `tokenizer.pad_token` (for example to `tokenizer.eos_token`) and pass the tokenizer as "
+                f"`processing_class`, or set `model.config.pad_token_id`, or {name}=1."
+            )
+    return True
+
+
+def _refuses_two_rows(model: torch.nn.Module) -> bool:
+    parameter = next(model.parameters(), None)
+    is_classifier = class_of_network(model) in _names_in(modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES)
+    if not is_classifier or model.main_input_name != "input_ids" or parameter is None or parameter.is_meta:
+        return False
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(input_ids=torch.zeros(2, 1, dtype=torch.long, device=parameter.device))
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        return "padding token" in str(error)  # otherwise it needs other inputs
+    finally:
+        model.train(was_training)
+    return False
 
 
 def check_matrix(matrix: Any, num_labels: int | None) -> CorruptionMatrix | None:

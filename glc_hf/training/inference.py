@@ -69,8 +69,8 @@ class LargestBatch:
 
     def __init__(self, trainer: StageTrainer) -> None:
         self.trainer = trainer
-        self.batch_size = trainer.args.eval_batch_size
-        if trainer.args.device.type != "cpu":
+        self.batch_size = 1 if trainer.single_rows else trainer.args.eval_batch_size
+        if trainer.args.device.type != "cpu" and not trainer.single_rows:
             self.batch_size *= _BATCH_FACTOR
         self._largest = self.batch_size
 

@@ -222,7 +222,8 @@ class FeatureTap:
     Makes a model return its features in place of its logits, or the logits of a linear head on them.
 
     There is one feature vector per label: for texts the mean of the last hidden states over the tokens, otherwise the
-    input of the classifier (images, each token of a token classifier).
+    input of the classifier (images, each token of a token classifier). A decoder whose classifier scores every token
+    and that returns the scores of one of them, the last one of the text: the state of that token.
 
     Args:
         model (`torch.nn.Module`): Gets forward hooks, which stay.
@@ -232,25 +233,26 @@ class FeatureTap:
     def __init__(self, model: torch.nn.Module, num_labels: int) -> None:
         self.head: LinearHead | None = None
         self._classifier_input: torch.Tensor | None = None
+        self._scores: torch.Tensor | None = None
         self._states: torch.Tensor | None = None
         for classifier in classifiers_of(model, num_labels):
-            classifier.register_forward_pre_hook(self._catch_input)
+            classifier.register_forward_hook(self._catch_input)
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # the model of a PEFT adapter
         base = getattr(inner, "base_model", None)
         if isinstance(base, torch.nn.Module) and base is not inner:
             base.register_forward_hook(self._catch_states)
         model.register_forward_hook(self._replace_logits, with_kwargs=True)
 
-    def _catch_input(self, module: torch.nn.Module, args: tuple) -> None:
-        self._classifier_input = args[0]
+    def _catch_input(self, module: torch.nn.Module, args: tuple, output: torch.Tensor) -> None:
+        self._classifier_input, self._scores = args[0], output
 
     def _catch_states(self, module: torch.nn.Module, args: tuple, output: Any) -> None:
         states = getattr(output, "last_hidden_state", None)
         self._states = states if isinstance(states, torch.Tensor) and states.dim() == 3 else None
 
     def _replace_logits(self, module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
-        features = self._features(kwargs, per_token=logits_of(output).dim() == 3).float()
-        self._classifier_input = self._states = None
+        features = self._features(kwargs, logits_of(output)).float()
+        self._classifier_input = self._scores = self._states = None
         if self.head is not None:
             features = self.head.to(features.device).logits(features)
         if isinstance(output, torch.Tensor):
@@ -260,7 +262,14 @@ class FeatureTap:
             return output
         return (features, *output[1:])
 
-    def _features(self, inputs: dict[str, Any], per_token: bool) -> torch.Tensor:
+    def _features(self, inputs: dict[str, Any], logits: torch.Tensor) -> torch.Tensor:
+        per_token = logits.dim() == 3
+        if not per_token and self._scores is not None and self._scores.dim() == 3:
+            # The model scores every token. Which of them it returns depends on padding and on its conventions.
+            returned = (self._scores == logits.unsqueeze(1)).all(dim=-1)
+            if returned.any(dim=1).all():
+                rows = torch.arange(len(logits), device=logits.device)
+                return self._classifier_input[rows, returned.int().argmax(dim=1)]
         mask, states = inputs.get("attention_mask"), self._states
         if not per_token and states is not None and mask is not None and mask.shape == states.shape[:2]:
             kept = mask.unsqueeze(-1).to(states)

@@ -12,6 +12,7 @@ import torch
 from transformers import EvalPrediction
 from transformers.trainer_utils import has_length
 
+from glc_hf._compat import stage_groups
 from glc_hf.hold_out import TRUSTED_SET
 from glc_hf.labels.columns import with_usual_label_column
 from glc_hf.labels.encoding import encode_words
@@ -43,6 +44,8 @@ class StageTrainer(ResumableTrainer):
     first_stage: tuple[int, Stage] | None = None
     # Trusted rows that are held out, to evaluate on beside the `eval_dataset`.
     trusted_eval_dataset: datasets.Dataset | None = None
+    # Whether the model takes one row at a time; see [`~training.checks.check_padding`].
+    single_rows = False
     _evaluates_trusted = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -91,7 +94,8 @@ class StageTrainer(ResumableTrainer):
             logs = {f"stage{self.first_stage[0]}_{name}": value for name, value in logs.items()}
         elif self.speed is not None and {"train_loss", "train_runtime"} <= logs.keys():
             logs.update(self.speed.metrics(logs))
-        super().log(logs, start_time)
+        with stage_groups():
+            super().log(logs, start_time)
 
     # ------------------------------------------------------------------ data
     @property
@@ -252,6 +256,8 @@ class StageTrainer(ResumableTrainer):
         weights = self.item_weights(model, inputs, batch) if training and last else None
         outputs = model(**inputs)
         logits = logits_of(outputs)
+        if logits.shape[:-1] == (*batch.shape, 1):  # as of a video classifier, for its one clip per row
+            logits = logits.squeeze(-2)
         if not training:
             loss = batch.cross_entropy(logits).sum() / batch.counted.sum().clamp(min=1)
             return (loss, _with_loss(outputs, loss, self._default_metrics)) if return_outputs else loss
@@ -364,7 +370,8 @@ def _has_transform(dataset: datasets.Dataset) -> bool:
 
 
 def _predicted_classes(logits: Any, labels: Any) -> torch.Tensor:
-    return logits_of(logits).argmax(dim=-1)
+    predicted = logits_of(logits).argmax(dim=-1)
+    return predicted if labels is None or predicted.numel() != labels.numel() else predicted.view(labels.shape)
 
 
 class Accuracy:
@@ -391,7 +398,7 @@ class Accuracy:
             for values in (predictions, labels)
         )
         if predictions.dim() > labels.dim():
-            predictions = predictions.argmax(dim=-1)
+            predictions = predictions.argmax(dim=-1).view(labels.shape)
         counted = label_batch(labels).counted
         self.correct += int((predictions == labels)[counted].sum())
         self.total += int(counted.sum())

@@ -37,12 +37,15 @@ from glc_hf.training.checks import (
     check_arguments,
     check_devices,
     check_evaluation_labels,
+    check_head,
     check_matrix,
     check_matrix_names,
     check_model,
+    check_padding,
     check_soft_labels,
     freeze_parameters,
     name_classes,
+    use_pad_token,
 )
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.inference import RefinementCallback, TrainedStage, TrainedStages, infer
@@ -125,10 +128,12 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
     ) -> None:
         args = check_arguments(args, optimizers, compute_loss_func)
         check_overrides(type(self), GLCTrainer, args.stage1)
+        if model is not None:
+            check_head(model)
         method_class = get_method(args.method)
         train_dataset, soft = as_dataset(train_dataset, args), None
         if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
-            classes = None if model is None else check_model(model)
+            classes = None if model is None else check_model(model, train_dataset)
             train_dataset, soft = label_by_probabilities(train_dataset, args, classes)
         columns = {"label_column": label_column_of(train_dataset, args), "trusted_column": args.trusted_column}
         words = None
@@ -154,7 +159,10 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         if words is not None:
             name_classes(self.model, words)
         check_devices(args, self.accelerator)
-        self.num_labels = check_model(self.model)
+        self.num_labels = check_model(self.model, train_dataset)
+        use_pad_token(self.model, processing_class)
+        evaluates = self.eval_dataset is not None or trusted_eval_dataset is not None
+        self.single_rows = check_padding(self.model, args, evaluates)
         self.given_matrix = check_matrix(corruption_matrix, self.num_labels)
         self._label_sources: SourceModel | None = None
         self._judged: tuple[SourceModel, SourceTable] | None = None
@@ -328,6 +336,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         if has_prepared_models(self.accelerator):
             self.accelerator.free_memory()
         freeze_parameters(self.model, self.args.freeze)
+        use_pad_token(self.model, self.processing_class)
         return self.model_init
 
     def stage_metrics(self) -> dict[str, float]:

@@ -23,11 +23,13 @@ COMMON = ["--report_to", "none", "--disable_tqdm", "True"]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Run an example in this process, in an empty folder."""
 
-    def run_example(name: str, *argv: str, matrix: str = "corruption_matrix.json") -> str:
+    def run_example(
+        name: str, *argv: str, matrix: str = "corruption_matrix.json", weights: str = "model.safetensors"
+    ) -> str:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", [name, "--output_dir", "out", *argv])
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-        assert (tmp_path / "out" / "model.safetensors").is_file()
+        assert (tmp_path / "out" / weights).is_file()
         assert (tmp_path / "out" / matrix).is_file()
         return capsys.readouterr().out
 
@@ -96,6 +98,12 @@ def test_llm_and_rules(run, tmp_path: Path) -> None:
     argv = ["--csv", "tickets.csv", "--source_columns", "gpt", "rule", "--model", "out/tiny-network"]
     out = run("llm_and_rules.py", *argv, "--max_steps", "4", *COMMON, matrix="corruption_matrices.json")
     assert _sources(out) == ["rule", "gpt"]
+
+
+def test_lora_llm(run) -> None:
+    pytest.importorskip("peft")
+    before, after = _accuracies(run("lora_llm.py", *COMMON, weights="adapter_model.safetensors"))
+    assert after > 0.8 > before
 
 
 def test_existing_script(run) -> None:

@@ -14,6 +14,7 @@ from transformers import (
     DistilBertForSequenceClassification,
     ViTConfig,
     ViTForImageClassification,
+    set_seed,
 )
 
 from glc_hf import CorruptionMatrix, GLCTrainer
@@ -114,6 +115,23 @@ def test_gradient_checkpointing_gives_the_same_weights(tmp_path):
 
 def test_model_that_returns_tuples_trains(tmp_path):
     _train_and_check(bert(return_dict=False), noisy_text_rows(), tmp_path)
+
+
+def test_logits_with_an_extra_dimension_of_one_train_and_evaluate(tmp_path):
+    class OneClip(BertForSequenceClassification):
+        """Returns logits of shape `(B, 1, K)`, as VideoPrism does."""
+
+        def forward(self, input_ids, attention_mask=None):
+            outputs = super().forward(input_ids, attention_mask)
+            outputs["logits"] = outputs.logits.unsqueeze(1)
+            return outputs
+
+    data, results = noisy_text_rows(), []
+    for model_class in (OneClip, BertForSequenceClassification):
+        set_seed(0)
+        trainer = _train_and_check(model_class(bert_config()), data, tmp_path)
+        results.append((trainer.evaluate()["eval_accuracy"], trainer.corruption_matrix))
+    assert results[0] == results[1]
 
 
 def test_compiled_model_gives_the_same_weights_and_is_saved_uncompiled(tmp_path):
