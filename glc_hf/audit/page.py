@@ -17,7 +17,7 @@ import numpy as np
 from datasets import Dataset, Image, LargeList, List, Value
 
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
-from glc_hf.audit.row_checks import fingerprint, row_checks
+from glc_hf.audit.row_checks import dataset_facts, row_checks
 from glc_hf.correction.sources import SourceTable
 
 
@@ -163,28 +163,14 @@ def make_page(
     }
     checks = row_checks(rows, [*inputs, *([] if label_column is None else [label_column])])
     content["rows"]["check"] = [checks[row] for row in findings.row[positions].tolist()]
-    content["review"] = _review_facts(fingerprint(checks), findings, inputs, label_column, len(rows), sources)
+    content["review"] = _review_facts(dataset_facts(checks, inputs, label_column, sources is not None), findings)
     return _fill_in(content)
 
 
-def _review_facts(
-    dataset_fingerprint: str,
-    findings: Findings,
-    inputs: tuple[str, ...],
-    label_column: str | None,
-    num_rows: int,
-    sources: SourceTable | None,
-) -> dict[str, Any]:
+def _review_facts(dataset: dict[str, Any], findings: Findings) -> dict[str, Any]:
     """What the decisions file says about the dataset, and the key of the decisions in the browser's storage."""
     names = findings.matrix.label_names
-    classes = json.dumps([dataset_fingerprint, findings.matrix.num_labels, names, findings.word is not None])
-    dataset = {
-        "fingerprint": dataset_fingerprint,
-        "rows": num_rows,
-        "input_columns": list(inputs),
-        "label_column": label_column,
-        "given_labels": "column" if sources is None else "votes",
-    }
+    classes = json.dumps([dataset["fingerprint"], findings.matrix.num_labels, names, findings.word is not None])
     # A new audit of the same rows continues with the same decisions.
     return {
         "key": hashlib.sha256(classes.encode()).hexdigest()[:32],
@@ -217,8 +203,8 @@ def _page_rows(
 ) -> dict[str, list[Any]]:
     """Return the columns of the page, one entry per label; a list of dicts would repeat their keys 100,000 times."""
     chosen = rows.select(findings.row[positions]).select_columns(list(inputs)).with_format(None)
-    if task == "image" and not isinstance(chosen.features[inputs[0]], Image):  # paths in a CSV
-        chosen = chosen.cast_column(inputs[0], Image())
+    if task == "image":
+        chosen = with_images(chosen, inputs[0])
     columns = {
         "p": findings.p_wrong[positions].round(6).tolist(),
         "given": findings.given[positions].tolist(),
@@ -226,7 +212,7 @@ def _page_rows(
         "row": findings.row[positions].tolist(),
     }
     if task == "image":
-        return {**columns, "image": [_thumbnail(row[inputs[0]]) for row in chosen], "text": [""] * len(positions)}
+        return {**columns, "image": [thumbnail(row[inputs[0]]) for row in chosen], "text": [""] * len(positions)}
     if task == "token":
         position = findings.word[positions].tolist()
         starts = [max(0, word - _CONTEXT_WORDS) for word in position]
@@ -241,12 +227,17 @@ def _page_rows(
     return {**columns, "text": [text if len(text) <= limit else text[:limit] + " …" for text in texts]}
 
 
-def _thumbnail(image: Any) -> str:
-    """Return an image as a data URL; large images are scaled down."""
+def with_images(dataset: Dataset, column: str) -> Dataset:
+    """Return the dataset with a column of images; the column may hold paths, as in a CSV."""
+    return dataset if isinstance(dataset.features[column], Image) else dataset.cast_column(column, Image())
+
+
+def thumbnail(image: Any, size: int = _THUMBNAIL_SIZE) -> str:
+    """Return an image as a data URL; images with more than `size` pixels in a row or column are scaled down."""
     image = image.convert("RGB")
     file_format, options = "png", {"optimize": True}
-    if max(image.size) > _THUMBNAIL_SIZE:
-        image.thumbnail((_THUMBNAIL_SIZE, _THUMBNAIL_SIZE))
+    if max(image.size) > size:
+        image.thumbnail((size, size))
         file_format, options = "jpeg", {"quality": 82}
     buffer = io.BytesIO()
     image.save(buffer, file_format, **options)

@@ -13,6 +13,8 @@ import pandas as pd
 import pyarrow.compute as pc
 from datasets import Dataset, Image, List, Value
 
+from glc_hf.audit.exchange.export import TOOLS, write_export
+from glc_hf.audit.exchange.review_items import ReviewItems, check_exportable, issues_and
 from glc_hf.audit.findings import (
     COLUMNS,
     GIVEN,
@@ -69,6 +71,7 @@ class FolderAudit(NamedTuple):
         paths: The files written.
         warnings: The verdict of the run that trained the model, and reasons not to rely on it.
         num_suggested: Number of rows in `suggest.csv`.
+        num_exported: Number of rows for other tools.
     """
 
     findings: Findings
@@ -76,6 +79,7 @@ class FolderAudit(NamedTuple):
     paths: list[Path]
     warnings: list[str]
     num_suggested: int
+    num_exported: int
 
 
 def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
@@ -116,6 +120,8 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         )
     if facts["task"] not in _TASKS:
         raise ValueError(f"{folder} contains a model for {facts['task']}; an audit supports {', '.join(_TASKS)}.")
+    if arguments.export:
+        check_exportable(_TASKS[facts["task"]])
     if sources is None:
         matrix = CorruptionMatrix.from_pretrained(folder)
     else:
@@ -153,19 +159,26 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     table = SourceTable.from_list(facts["sources"]) if sources is not None else None
     inputs = rows.columns.inputs
     label = rows.columns.label if rows.columns.label in raw.column_names else None
+    suggestions = _suggestions(judged, arguments.suggest, raw, numbers, inputs) if arguments.suggest else None
+    reasons = {} if suggestions is None else dict(zip(suggestions[ROW], suggestions[REASON], strict=True))
+    export = None
+    if arguments.export:
+        chosen = issues_and(findings, list(reasons), arguments.page_rows)
+        export = ReviewItems(findings, audited, inputs, task, label, sources is not None, chosen, reasons)
     paths = write_audit(output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table, label)
     trusted = int(read_flags(rows.train, flag).values.sum()) if flag in rows.train.column_names else 0
-    num_suggested = 0
-    if arguments.suggest:
+    if suggestions is not None:
         paths.append(output / SUGGEST_FILE)
-        num_suggested = _write_suggestions(judged, arguments.suggest, raw, numbers, inputs, paths[-1])
-    return FolderAudit(findings, trusted, paths, warnings, num_suggested)
+        suggestions.to_csv(paths[-1], index=False)
+    for tool in arguments.export if export else ():  # without issues there is nothing to write
+        paths += write_export(export, output / TOOLS[tool][1], tool)
+    return FolderAudit(findings, trusted, paths, warnings, len(reasons), 0 if export is None else len(export))
 
 
-def _write_suggestions(
-    judged: Judged, number: int, raw: Dataset, numbers: np.ndarray, inputs: tuple[str, ...], path: Path
-) -> int:
-    """Write the rows to check next, best first, without images. Returns how many there are."""
+def _suggestions(
+    judged: Judged, number: int, raw: Dataset, numbers: np.ndarray, inputs: tuple[str, ...]
+) -> pd.DataFrame:
+    """Return the rows to check next, best first, without images."""
     suggested = judged.suggested(number).with_format(None)
     rows = numbers[list(suggested[ROW])].tolist()
     columns: dict[str, Any] = {ROW: rows}
@@ -176,9 +189,7 @@ def _write_suggestions(
     for name in (GIVEN, SUGGESTED):
         # Lists of token labels are in the other files.
         columns[name] = [None if isinstance(label, list) else judged.class_name(label) for label in suggested[name]]
-    columns[REASON] = list(suggested[REASON])
-    pd.DataFrame(columns).to_csv(path, index=False)
-    return len(rows)
+    return pd.DataFrame({**columns, REASON: list(suggested[REASON])})
 
 
 def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, votes: bool) -> TrainOptions:

@@ -12,6 +12,7 @@ from glc_hf.cli.options import ANSWER_COLUMNS
 
 
 _SHOWN_CORRECTIONS = 3
+_TOOLS = ("label-studio", "argilla")
 
 
 def main(argv: list[str]) -> int:
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
     set_up_messages(quiet=not sys.stdout.isatty())
     folder = Path(arguments.folder).expanduser()
     with spinner(f"auditing with {folder.name}"):
-        findings, num_trusted, paths, warnings, num_suggested = audit_folder(folder, arguments)
+        findings, num_trusted, paths, warnings, num_suggested, num_exported = audit_folder(folder, arguments)
     for warning in warnings:
         print(warning if warning.startswith("verdict") else f"warning: {warning}")
     if findings.note:
@@ -41,6 +42,8 @@ def main(argv: list[str]) -> int:
         lines["most frequent corrections"] = text
     if arguments.suggest:
         lines["suggested to check next"] = format_count(num_suggested)
+    if arguments.export:
+        lines[f"exported for {' and '.join(arguments.export)}"] = format_count(num_exported)
     print_table("glc_hf: audit", list(lines.items()))
     print(f"written to: {', '.join(map(str, paths))}")
     print(f"next: glc-hf review {shlex.quote(str(paths[0].parent))}")
@@ -93,6 +96,15 @@ def _parser() -> argparse.ArgumentParser:
         "network (default: 5 if the network has learned more than half of the wrong labels, else 0)",
     )
     add("--suggest", type=int, default=0, metavar="N", help="write the N rows to check next to suggest.csv")
+    add(
+        "--export",
+        nargs="+",
+        choices=_TOOLS,
+        metavar="TOOL",
+        help="also write the label issues (at most --page-rows) and the rows of --suggest for other tools: "
+        "label-studio (label_studio.json with the tasks, label_studio.xml with the labeling configuration) or argilla "
+        "(a folder for rg.Dataset.from_disk). `glc-hf apply` takes their exports",
+    )
     add("--max-length", type=int, metavar="N", help="truncate texts to this many tokens")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--page-rows", type=int, default=5000, metavar="N", help="maximum number of rows on the page (default: 5000)")
