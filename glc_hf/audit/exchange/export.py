@@ -13,7 +13,7 @@ from datasets import ClassLabel, Dataset, Image
 
 from glc_hf.audit.exchange.argilla_records import write_argilla
 from glc_hf.audit.exchange.label_studio import write_label_studio
-from glc_hf.audit.exchange.review_items import ReviewItems, issues_and
+from glc_hf.audit.exchange.review_items import ReviewItems, check_exportable, issues_and
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
 from glc_hf.labels.storage import column_in_order, is_list_type
 from glc_hf.matrix import CorruptionMatrix
@@ -63,6 +63,7 @@ def export_audit(
             )
     is_list = is_list_type(column_in_order(audited, GIVEN).type)
     task = "token" if is_list else "image" if isinstance(audited.features[inputs[0]], Image) else "text"
+    check_exportable(task)
     findings = Findings.of(audited, _classes(audited))
     items = ReviewItems(findings, audited, inputs, task, label_column)
     if rows is not None:
@@ -99,6 +100,4 @@ def _classes(audited: Dataset) -> CorruptionMatrix:
     if isinstance(feature, ClassLabel):
         return CorruptionMatrix.identity(feature.num_classes).with_names(feature.names)
     values = [column_in_order(audited, name).to_pylist() for name in (GIVEN, SUGGESTED)]
-    if audited and isinstance(values[0][0], list):
-        return CorruptionMatrix.identity(2)
-    return CorruptionMatrix.identity(max(int(np.max(values)) + 1, 2) if len(audited) else 2)
+    return CorruptionMatrix.identity(max(int(np.max(values, initial=1)) + 1, 2))
