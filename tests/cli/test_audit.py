@@ -95,6 +95,24 @@ def test_columns_and_flags_are_those_of_the_run(glc_hf, tmp_path: Path, tiny_ber
     assert "rows: 120 (0 trusted)\n" in outcome.out
 
 
+def test_wrong_labels_are_counted_on_trusted_rows_that_have_their_noisy_label(
+    glc_hf, folder: Path, tmp_path: Path
+) -> None:
+    table = pd.read_csv(folder / "train.csv")
+    trusted = table.trusted == "yes"
+    table["before"] = table.label.where(trusted)  # empty in untrusted rows
+    wrong = table.index[trusted][:12]
+    table.loc[wrong, "before"] = table.label[wrong].map(dict(zip(CLASSES, (*CLASSES[1:], CLASSES[0]), strict=True)))
+    table.to_csv(tmp_path / "before.csv", index=False)
+    argv = ["audit", folder / "model", "--dataset", tmp_path / "before.csv", "--output-dir", tmp_path / "out"]
+    counted = glc_hf(*argv, "--noisy-label-column", "before")
+    assert counted.code == 0, counted.err
+    line = "wrong labels: 36 (90% interval 20 to 56, counted on 60 trusted rows with their noisy labels)"
+    assert line in counted.out
+    assert "estimated from 48 trusted rows without their noisy labels" in glc_hf(*argv).out
+    assert "there is no column 'gone'" in glc_hf(*argv, "--noisy-label-column", "gone").complaint
+
+
 def test_exports_to_other_tools_come_back_with_apply(glc_hf, folder: Path, tmp_path: Path) -> None:
     argv = ["audit", folder / "model", "--dataset", folder / "train.csv", "--output-dir", tmp_path / "out"]
     outcome = glc_hf(*argv, "--page-rows", "5", "--suggest", "3", "--export", "label-studio", "argilla")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -22,10 +23,13 @@ def main(argv: list[str]) -> int:
     from glc_hf.cli.terminal import print_table, set_up_messages, spinner
     from glc_hf.intervals import format_count
 
-    set_up_messages(quiet=not sys.stdout.isatty())
+    main_process = os.environ.get("RANK", "0") == "0"
+    set_up_messages(quiet=not sys.stdout.isatty(), main_process=main_process)
     folder = Path(arguments.folder).expanduser()
     with spinner(f"auditing with {folder.name}"):
         findings, num_trusted, paths, warnings, num_suggested, num_exported = audit_folder(folder, arguments)
+    if not main_process:
+        return 0
     for warning in warnings:
         print(warning if warning.startswith("verdict") else f"warning: {warning}")
     if findings.note:
@@ -34,7 +38,7 @@ def main(argv: list[str]) -> int:
     lines = {
         "labels" if findings.word is not None else "rows": f"{len(findings):,} ({num_trusted:,} trusted)",
         "label issues": f"{findings.num_issues:,}",
-        "expected wrong labels": f"{total}, {total.expected / max(len(findings), 1):.1%} of all",
+        "wrong labels": f"{total}, {total.expected / max(len(findings), 1):.1%} of all",
     }
     corrections = findings.corrections(_SHOWN_CORRECTIONS)
     if corrections:
@@ -70,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--split", default="train", help="split to audit (default: train)")
     add("--label-column", metavar="COLUMN", help="column of the labels; default: that of the run, or a usual name")
     add("--trusted-column", metavar="COLUMN", help="column of the flags; default: that of the run, or trusted")
+    add(
+        "--noisy-label-column",
+        metavar="COLUMN",
+        help="column of the labels of the noisy source, also in trusted rows, where the wrong ones are then counted",
+    )
     for name in ("text", "text-pair", "image", "tokens"):
         add(
             f"--{name}-column", metavar="COLUMN", help="column of the input; default: that of the run, or a usual name"
