@@ -31,6 +31,7 @@ from glc_hf.data.label_values import (
 )
 from glc_hf.data.repeated_inputs import Inputs, find_repeated, read_inputs, rows_in_both
 from glc_hf.data.unreadable_images import find_unreadable_images
+from glc_hf.data.vote_check import GivenVotes, read_given_votes
 from glc_hf.labels.columns import Columns, find_columns
 
 
@@ -49,6 +50,7 @@ def check_dataset(
     label_column: str | None = None,
     trusted_column: str | None = "trusted",
     vote_columns: Sequence[str] = (),
+    soft_label_column: str | None = None,
     needs_trusted: bool = True,
     needs_untrusted: bool = True,
     on_missing: str = "error",
@@ -67,7 +69,9 @@ def check_dataset(
             found by type and name.
         label_column (`str`, *optional*): Column of the labels, if only the other columns have to be found.
         trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags.
-        vote_columns (`Sequence[str]`, *optional*): Columns of votes or soft labels. Untrusted rows then need no label.
+        vote_columns (`Sequence[str]`, *optional*): Columns of votes. Untrusted rows then need no label, and trusted
+            rows are optional.
+        soft_label_column (`str`, *optional*): Column of soft labels. Untrusted rows then need no label.
         needs_trusted, needs_untrusted (`bool`): Whether training stops without trusted, or without untrusted rows.
         on_missing (`str`, *optional*, defaults to `"error"`): `"skip"` if rows without label or flag are left out:
             they are warnings then.
@@ -77,16 +81,19 @@ def check_dataset(
         [`~glc_hf.data.data_report.DataReport`]
     """
     if columns is None:
-        features = Features({name: kind for name, kind in dataset.features.items() if name not in vote_columns})
+        votes = (*vote_columns, soft_label_column)
+        features = Features({name: kind for name, kind in dataset.features.items() if name not in votes})
         columns = find_columns(features, {}, "auto", label_column, trusted_column or "")
     parts = {TRAIN: dataset, EVAL: eval_dataset, GOLD: trusted_dataset}
     check = _Check(
         {name: part for name, part in parts.items() if part is not None},
         columns,
         trusted_column,
-        votes=bool(vote_columns),
         missing_severity=WARNING if on_missing == "skip" else ERROR,
     )
+    if vote_columns or soft_label_column is not None:
+        check.votes = read_given_votes(dataset, vote_columns, soft_label_column, check.trusted_rows())
+        check.check_votes(needs_trusted)
     check.check_labels()
     check.check_flags(needs_trusted, needs_untrusted)
     check.check_classes()
@@ -131,10 +138,9 @@ def skip_missing(
 class _Check:
     """The parts of a dataset with what is read from them, and the findings so far."""
 
-    def __init__(
-        self, parts: dict[str, Dataset], columns: Columns, flag: str | None, votes: bool, missing_severity: str
-    ) -> None:
-        self.parts, self.columns, self.votes, self.missing_severity = parts, columns, votes, missing_severity
+    def __init__(self, parts: dict[str, Dataset], columns: Columns, flag: str | None, missing_severity: str) -> None:
+        self.parts, self.columns, self.missing_severity = parts, columns, missing_severity
+        self.votes: GivenVotes | None = None
         self.labels = {name: read_given_labels(part, columns.label) for name, part in parts.items()}
         train = parts[TRAIN]
         self.flag_name = flag
@@ -150,6 +156,32 @@ class _Check:
         self.findings.append(Finding(kind, severity, part, count, [], message, fix))
 
     # ------------------------------------------------------------------ labels and flags
+    def check_votes(self, needs_trusted: bool) -> None:
+        votes, labels = self.votes, self.labels[TRAIN]
+        if votes.problem is not None:
+            message = votes.problem.rstrip(".") + "."
+            self.add_classes("wrong_soft_labels", ERROR, TRAIN, 1, message, "Correct the soft labels.")
+        # Rows that are not trusted need a vote; a label of their own counts only next to soft labels.
+        without = np.setdiff1d(votes.without, self.trusted_rows())
+        if not votes.columns:
+            without = np.intersect1d(without, labels.rows_with(MISSING))
+        untrusted = len(self.parts[TRAIN]) - len(self.trusted_rows())
+        if len(without):
+            what = "vote" if votes.columns else "soft label and no label"
+            stops = not votes.columns or len(without) == untrusted
+            self.add(
+                "rows_without_votes", ERROR if stops else WARNING, TRAIN, without,
+                f"{_number(without, 'row has')} no {what} in {TRAIN} ({some_rows(without)}).",
+                "Add them, or leave such rows out." if stops else "Nothing is learned from such rows.",
+            )  # fmt: skip
+        if votes.columns and needs_trusted and not len(self.trusted_rows()) and GOLD not in self.parts:
+            self.add_classes(
+                "votes_without_trusted_rows", WARNING, TRAIN, 0,
+                f"no row is trusted ({votes.where}), so the sources are judged by their agreement.",
+                f"Label some dozens of rows with care and mark them in column {self.flag_name!r}: sources that make "
+                "the same errors agree too.",
+            )  # fmt: skip
+
     def check_labels(self) -> None:
         column = self.columns.label
         for part, labels in self.labels.items():
@@ -194,11 +226,12 @@ class _Check:
                     "Flags are true/false, yes/no or 1/0: correct them.",
                 )  # fmt: skip
         trusted = len(self.trusted_rows()) + len(self.parts.get(GOLD, ()))
-        if trusted == 0 and needs_trusted and not self.votes:
+        if trusted == 0 and needs_trusted and not (self.votes and self.votes.columns):
             marks = "there is no" if flags is None else "no row is marked in"
             self.add_classes(
                 "no_trusted_rows", ERROR, TRAIN, 0,
-                f"no row is trusted: {marks} column {column!r}.",
+                f"no row is trusted: {marks} column {column!r}."
+                + (" Soft labels are corrected with the help of trusted rows." if self.votes else ""),
                 "Name the flags with --trusted-column, or a second file of carefully labeled rows with "
                 "--trusted-dataset; to try a method on clean labels, simulate noise with --noise.",
             )  # fmt: skip
@@ -246,6 +279,11 @@ class _Check:
             dict(zip(part.names, part.counts().tolist(), strict=True)) for part in (train, marked, gold, evaluation)
         ]
         names = list(dict.fromkeys([*train.names, *gold.names, *evaluation.names]))
+        if self.votes is not None and (are_numbers(names) or not are_numbers(self.votes.row_counts) or not names):
+            # Votes that are numbers next to labels that are names are the places of the names.
+            voted = self.votes.row_counts
+            names = list(dict.fromkeys([*names, *voted]))
+            counts[0] = {name: voted.get(name, 0) + counts[1].get(name, 0) for name in names}
         if are_numbers(names):
             names.sort(key=int)
         in_train, in_marked, in_gold, in_eval = counts
@@ -385,6 +423,8 @@ class _Check:
             trusted_rows=len(self.trusted_rows()) + gold,
             columns=self.columns,
             classes=self.class_counts(),
+            votes=self.votes,
+            has_labels=bool(len(self.labels[TRAIN].names)) or gold > 0,
             findings=sorted(self.findings, key=lambda finding: finding.severity != ERROR),
         )
 
