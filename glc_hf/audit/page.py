@@ -8,7 +8,7 @@ import hashlib
 import html
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ def write_audit(
     warnings: Sequence[str] = (),
     sources: SourceTable | None = None,
     label_column: str | None = None,
+    reasons: Mapping[int, str] | None = None,
 ) -> list[Path]:
     """
     Write `audit.parquet`, `audit.csv` and `audit.html`. The files contain class names where they are known.
@@ -51,7 +52,7 @@ def write_audit(
         folder (`str`): Output folder, created if needed.
         audited (`Dataset`): The rows with the audit columns.
         findings (`Findings`): The findings of `audited`.
-        inputs, task, title, page_rows, warnings, sources, label_column: See [`make_page`].
+        inputs, task, title, page_rows, warnings, sources, label_column, reasons: See [`make_page`].
 
     Returns:
         `list[Path]`: Paths of the three files.
@@ -62,7 +63,7 @@ def write_audit(
     named = _with_class_names(audited, findings.matrix.label_names)
     named.to_parquet(str(paths[0]))
     _write_csv(named, paths[1])
-    page = make_page(findings, audited, inputs, task, title, page_rows, warnings, sources, label_column)
+    page = make_page(findings, audited, inputs, task, title, page_rows, warnings, sources, label_column, reasons)
     paths[2].write_text(page, encoding="utf-8")
     return paths
 
@@ -108,6 +109,7 @@ def make_page(
     warnings: Sequence[str] = (),
     sources: SourceTable | None = None,
     label_column: str | None = None,
+    reasons: Mapping[int, str] | None = None,
 ) -> str:
     """
     Return the HTML page of an audit, on which a person decides on each label and saves the decisions (see
@@ -119,12 +121,14 @@ def make_page(
         inputs (`tuple[str, ...]`): Columns with text, words or images.
         task (`str`): `"text"`, `"token"` or `"image"`.
         title (`str`): Title of the page.
-        page_rows (`int`): Maximum number of labels on the page; issues come first.
+        page_rows (`int`): Maximum number of labels on the page, besides those of `reasons`; issues come first.
         warnings (`Sequence[str]`, *optional*): Reasons not to rely on the run, shown above the numbers.
         sources ([`SourceTable`], *optional*): What each source is worth, if labels are votes of several sources.
         label_column (`str`, *optional*): Column of `rows` with the labels as they are in the dataset, if there is one.
+        reasons (`Mapping[int, str]`, *optional*): The rows that are suggested to be checked next, best first, and why.
+            They are marked. Of several labels of a row the most suspicious one is.
     """
-    positions = findings.ranked(page_rows)
+    positions, marks = _positions(findings, page_rows, reasons or {})
     unit = "labels" if findings.word is not None else "rows"
     matrix, total = findings.matrix, findings.total_wrong
     given_counts = np.bincount(findings.given, minlength=matrix.num_labels)
@@ -160,11 +164,29 @@ def make_page(
             for noise, given, issues in zip(matrix.noise_rates, given_counts, issue_counts, strict=True)
         ],
         "rows": _page_rows(findings, positions, rows, inputs, task),
+        # Position on the page: rank, and why it should be checked.
+        "next": marks,
     }
     checks = row_checks(rows, [*inputs, *([] if label_column is None else [label_column])])
     content["rows"]["check"] = [checks[row] for row in findings.row[positions].tolist()]
     content["review"] = _review_facts(dataset_facts(checks, inputs, label_column, sources is not None), findings)
     return _fill_in(content)
+
+
+def _positions(
+    findings: Findings, number: int, reasons: Mapping[int, str]
+) -> tuple[np.ndarray, dict[int, tuple[int, str]]]:
+    """Return the labels on the page: the first ones of the ranking, and those of the suggested rows; and for the
+    places of the latter their rank and reason."""
+    ranked = findings.ranked(len(findings))
+    rank_of = {row: rank for rank, row in enumerate(reasons, start=1)}
+    first_of: dict[int, int] = {}  # place in the ranking of the most suspicious label of a suggested row
+    for place in np.flatnonzero(np.isin(findings.row[ranked], list(reasons))).tolist() if reasons else ():
+        first_of.setdefault(int(findings.row[ranked[place]]), place)
+    shown = sorted({*range(min(number, len(ranked))), *first_of.values()})
+    place_of = {place: position for position, place in enumerate(shown)}
+    marks = {place_of[place]: (rank_of[row], reasons[row]) for row, place in first_of.items()}
+    return ranked[shown], marks
 
 
 def _review_facts(dataset: dict[str, Any], findings: Findings) -> dict[str, Any]:

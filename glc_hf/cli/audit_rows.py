@@ -172,7 +172,9 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     if arguments.export:
         chosen = issues_and(findings, list(reasons), arguments.page_rows)
         export = ReviewItems(findings, audited, inputs, task, label, sources is not None, chosen, reasons)
-    paths = write_audit(output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table, label)
+    paths = write_audit(
+        output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table, label, reasons
+    )
     if suggestions is not None:
         paths.append(output / SUGGEST_FILE)
         suggestions.to_csv(paths[-1], index=False)

@@ -311,7 +311,7 @@ class _Check:
             )  # fmt: skip
         trained = [entry for entry in classes if entry.train]
         without = [entry.name for entry in trained if not entry.trusted]
-        if without and len(without) < len(trained) and any(entry.trusted for entry in trained):
+        if without and self.votes is None and any(entry.trusted for entry in trained):
             self.add_classes(
                 "classes_without_trusted_rows", WARNING, TRAIN, len(without),
                 f"{len(without)} of {len(trained)} classes have no trusted row: {some_names(without)}.",
