@@ -25,6 +25,7 @@ import review
 import sources
 import trec
 import trusted_rows
+import wrong_totals
 
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +37,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "sources": sources.summary,
         "audit": audit.summary,
         "review": review.summary,
+        "wrong_totals": wrong_totals.summary,
         "trusted_rows": trusted_rows.summary,
         "error_curve": error_curve.summary,
         "bench": cost_table.summary,

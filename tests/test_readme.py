@@ -26,7 +26,7 @@ PAGES = {
     name: (ROOT / name).read_text(encoding="utf-8")
     for name in (
         "README.md",
-        *(f"docs/{page}.md" for page in ("guide", "sources", "results", "benchmarks", "extending")),
+        *(f"docs/{page}.md" for page in ("guide", "review", "sources", "results", "benchmarks", "extending")),
     )
 }
 RENDERED = ("README.md", "docs/results.md", "docs/benchmarks.md")
