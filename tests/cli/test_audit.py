@@ -169,6 +169,7 @@ def test_folds_and_suggested_rows(glc_hf, folder: Path, tmp_path: Path) -> None:
         assert chosen[name].tolist() == table[name].iloc[chosen.row].tolist()
     page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
     assert "cross-fitted in 3 folds" in page
+    assert all(json.dumps(reason)[1:-1] in page for reason in chosen.reason)  # they are marked on the page
     assert "suggested to check next" not in glc_hf(*argv).out
 
 

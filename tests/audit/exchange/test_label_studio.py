@@ -148,6 +148,10 @@ def test_several_annotations_must_agree_or_one_must_be_the_ground_truth(tmp_path
     differ = annotated(tasks, {5: [NAMES[0], NAMES[2]]})
     with pytest.raises(ValueError, match=r"a.json, task 2 \(row 5\): people chose different classes, 'cat.*truth"):
         read(tmp_path / "a.json", differ)
+    # A skipped annotation may have a class, which does not count.
+    skipped = copy.deepcopy(differ)
+    skipped[1]["annotations"][0]["was_cancelled"] = True
+    assert read(tmp_path / "a.json", skipped).entries[0].label == NAMES[2]
     differ[1]["annotations"][1]["ground_truth"] = True
     assert read(tmp_path / "a.json", differ).entries[0].label == NAMES[2]
 
