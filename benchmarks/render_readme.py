@@ -27,6 +27,7 @@ import review
 import sources
 import trec
 import trusted_rows
+import wrong_totals
 
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +39,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "sources": sources.summary,
         "audit": audit.summary,
         "review": review.summary,
+        "wrong_totals": wrong_totals.summary,
         "trusted_rows": trusted_rows.summary,
         "lora_llm": lora_llm.summary,
         "architectures": architectures.summary,

@@ -18,7 +18,7 @@ import numpy as np
 from datasets import Dataset
 
 from glc_hf import CorruptionMatrix
-from glc_hf.audit.findings import Findings
+from glc_hf.audit.findings import Evidence, Findings
 from glc_hf.audit.page import make_page
 
 
@@ -66,9 +66,13 @@ def example_page(number: int = 1380) -> str:
         generator.choice(SENTENCES[CLASSES[label]]) + generator.choice(ENDINGS, p=[0.2, 0.2, 0.2, 0.2, 0.2])
         for label in true
     ]
-    findings = Findings(matrix, np.arange(number), None, given, true, p_wrong)
+    findings = Findings(matrix, np.arange(number), None, given, true, p_wrong, evidence=Evidence(0.0, 120, 25))
     rows = Dataset.from_dict({"text": texts, "label": [CLASSES[label] for label in given]})
-    return make_page(findings, rows, ("text",), "text", "Label audit: messages.csv", 1000, label_column="label")
+    # As `--suggest 60` marks them.
+    chosen = findings.ranked(400)[5::7]
+    reasons = {int(row): f"the model predicts {CLASSES[true[row]]} 53% or {CLASSES[given[row]]} 41%" for row in chosen}
+    title, inputs = "Label audit: messages.csv", ("text",)
+    return make_page(findings, rows, inputs, "text", title, 1000, label_column="label", reasons=reasons)
 
 
 def screenshot(page: Path, width: int, height: int, dark: bool) -> bytes:
@@ -84,7 +88,7 @@ def screenshot(page: Path, width: int, height: int, dark: bool) -> bytes:
         _emulate(driver, width, height, dark)
         driver.get(page.as_uri())
         body = driver.find_element("css selector", "#list")
-        for key in "sskssxss2s":
+        for key in "sskssxss2sss":
             body.send_keys(key)
         driver.execute_script("window.scrollTo(0, 0)")
         return driver.get_screenshot_as_png()

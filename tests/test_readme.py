@@ -27,7 +27,10 @@ PAGES = {
     name: (ROOT / name).read_text(encoding="utf-8")
     for name in (
         "README.md",
-        *(f"docs/{page}.md" for page in ("guide", "trainer", "sources", "results", "benchmarks", "extending")),
+        *(
+            f"docs/{page}.md"
+            for page in ("guide", "review", "trainer", "sources", "results", "benchmarks", "extending")
+        ),
     )
 }
 RENDERED = ("README.md", "docs/results.md", "docs/benchmarks.md")

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Decisions of people on labels: the file that the review page saves, and tables with columns `row` and `label`."""
+"""Decisions of people on labels: files of the review page, tables with columns `row` and `label`, exports of tools."""
 
 from __future__ import annotations
 
@@ -11,13 +11,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from glc_hf.audit.exchange.argilla_records import RECORDS_FILE, argilla_answers, is_argilla
+from glc_hf.audit.exchange.label_studio import (
+    is_label_studio,
+    is_label_studio_line,
+    label_studio_answers,
+    label_studio_lines,
+)
+from glc_hf.audit.exchange.tool_answers import read_answers
 from glc_hf.data.csv_format import unmark_formula
 
 
 FORMAT, FORMAT_VERSION = "glc_hf decisions", 1
 KEEP, TAKE, CLASS, SKIP = DECISIONS = ("keep", "suggested", "class", "skip")
 _LAST_ROW = re.compile(r'"row"\s*:\s*(\d+)')
-_FIX = "Save the decisions again on the review page."
+_FIX = "Save the decisions again on the review page, or export them again."
+# Exports of other tools: how to recognize an entry, and what reads them.
+_TOOLS = (
+    (is_label_studio, label_studio_answers),
+    (is_argilla, argilla_answers),
+    (is_label_studio_line, label_studio_lines),
+)
 
 
 class Decision(NamedTuple):
@@ -87,18 +101,21 @@ class Decisions:
         Read a file.
 
         Args:
-            path (`str`): JSON that the review page has saved, or a CSV, TSV, JSON or JSONL table with the columns
-                `row` and `label`, and optionally `word`, `decision` and `given_label`.
+            path (`str`): JSON that the review page has saved; a CSV, TSV, JSON or JSONL table with the columns `row`
+                and `label`, and optionally `word`, `decision` and `given_label`; or an export of Label Studio (JSON,
+                JSON-MIN, CSV) or Argilla (`records.json`, or the folder that contains it).
         """
         path = Path(path).expanduser()
+        if (path / RECORDS_FILE).is_file():
+            path /= RECORDS_FILE
         if not path.is_file():
             raise FileNotFoundError(f"there is no decisions file {path}.")
         kind, origin = path.suffix.lower(), path.name
         text = path.read_text(encoding="utf-8-sig")
         if kind in (".csv", ".tsv"):
-            return cls.of_rows(_read_table(text, "\t" if kind == ".tsv" else ",", origin), origin)
+            return cls._of_list(_read_table(text, origin), origin)
         if kind == ".jsonl":
-            return cls.of_rows(_read_lines(text, origin), origin)
+            return cls._of_list(_read_lines(text, origin), origin)
         if kind != ".json":
             raise ValueError(f"{path}: a decisions file ends in .json, .jsonl, .csv or .tsv, not in {kind!r}.")
         try:
@@ -106,8 +123,17 @@ class Decisions:
         except json.JSONDecodeError as error:
             raise ValueError(f"{origin} is cut short or damaged {_after_last_row(text)} ({error}). {_FIX}") from error
         if isinstance(content, list):
-            return cls.of_rows(content, origin)
+            return cls._of_list(content, origin)
         return cls._of_page(content, origin)
+
+    @classmethod
+    def _of_list(cls, content: list[Any], origin: str) -> Decisions:
+        first = next((entry for entry in content if isinstance(entry, Mapping)), {})
+        for recognizes, answers in _TOOLS:
+            if recognizes(first):
+                entries, facts = read_answers(answers(content, origin), origin)
+                return cls._with_facts(cls.of_rows(entries, origin).entries, facts, facts, origin)
+        return cls.of_rows(content, origin)
 
     @classmethod
     def of_rows(cls, rows: Iterable[Mapping[str, Any]], origin: str = "the decisions") -> Decisions:
@@ -136,11 +162,17 @@ class Decisions:
                 f"{origin} is cut short {last}: it has {len(entries)} of {content.get('num_decisions')} decisions. "
                 f"{_FIX}"
             )
-        names = content.get("label_names")
+        return cls._with_facts(decisions, dataset, content, origin)
+
+    @classmethod
+    def _with_facts(
+        cls, decisions: list[Decision], dataset: Mapping[str, Any], classes: Mapping[str, Any], origin: str
+    ) -> Decisions:
+        names = classes.get("label_names")
         return cls(
             decisions,
             label_names=None if names is None else [str(name) for name in names],
-            num_labels=content.get("num_labels"),
+            num_labels=classes.get("num_labels"),
             fingerprint=dataset.get("fingerprint"),
             num_rows=dataset.get("rows"),
             input_columns=list(dataset.get("input_columns") or ()),
@@ -190,8 +222,10 @@ def _after_last_row(text: str) -> str:
     return f"after row {rows[-1]}" if rows else "before its first row"
 
 
-def _read_table(text: str, delimiter: str, origin: str) -> list[dict[str, Any]]:
-    lines = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
+def _read_table(text: str, origin: str) -> list[dict[str, Any]]:
+    # The separator that gives most columns; a .csv file may have tabs or semicolons.
+    header = text.partition("\n")[0]
+    lines = csv.reader(text.splitlines(keepends=True), delimiter=max(",\t;", key=header.count))
     header = [name.strip() for name in next(lines, [])]
     for name in ("row", "label"):
         if name not in header:

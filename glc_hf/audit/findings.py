@@ -15,7 +15,7 @@ from datasets import ClassLabel, Dataset, List, Value
 from glc_hf.audit.given_labels import GivenLabels
 from glc_hf.correction.likelihood import posterior_over_true_labels
 from glc_hf.correction.sources import SourceModel
-from glc_hf.intervals import ACCURACY_LEVEL, format_level, normal_quantile
+from glc_hf.intervals import ACCURACY_LEVEL, format_count, format_level, normal_quantile, wilson_interval
 from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.labels.storage import with_format_of
 from glc_hf.labels.votes import Votes
@@ -139,17 +139,34 @@ def add_audit_columns(
     return with_format_of(dataset, audited)
 
 
+class Evidence(NamedTuple):
+    """
+    What is known about the number of wrong labels, besides the probabilities of an audit.
+
+    Attributes:
+        independent: Σ 1 − p(given | x) over the untrusted labels: the number of wrong labels, if the given label of
+            an example says no more about its class than the example itself.
+        compared: Number of trusted labels for which the label of the noisy source is known too.
+        compared_wrong: How many of these labels of the noisy source are wrong.
+    """
+
+    independent: float
+    compared: int = 0
+    compared_wrong: int = 0
+
+
 class Total(NamedTuple):
-    """The expected number of wrong labels, its interval, and the level of the interval."""
+    """The estimated number of wrong labels, its interval, the level of the interval, and what it follows from."""
 
     expected: float
     low: float
     high: float
     level: float
+    basis: str
 
     def __str__(self) -> str:
         interval = f"{format_level(self.level)} interval {self.low:,.0f} to {self.high:,.0f}"
-        return f"{self.expected:,.0f} ({interval}, if errors depend on the class only)"
+        return f"{self.expected:,.0f} ({interval}, {self.basis})"
 
 
 @dataclass
@@ -165,6 +182,7 @@ class Findings:
         p_wrong: Probability that `given` is wrong.
         score: Probability that it is right.
         note: Where the probabilities come from, if not from the predictions of the network.
+        evidence: What else is known about the number of wrong labels.
     """
 
     matrix: CorruptionMatrix
@@ -175,13 +193,16 @@ class Findings:
     p_wrong: np.ndarray
     score: np.ndarray | None = None
     note: str | None = None
+    evidence: Evidence | None = None
 
     def __post_init__(self) -> None:
         if self.score is None:
             self.score = 1.0 - self.p_wrong
 
     @classmethod
-    def of(cls, audited: Dataset, matrix: CorruptionMatrix, note: str | None = None) -> Findings:
+    def of(
+        cls, audited: Dataset, matrix: CorruptionMatrix, note: str | None = None, evidence: Evidence | None = None
+    ) -> Findings:
         """Return the findings of a dataset with the audit columns."""
         names = (GIVEN, SUGGESTED, P_WRONG, SCORE)
         table = audited.select_columns(list(names)).with_format("arrow")[:]
@@ -190,7 +211,7 @@ class Findings:
             rows = np.flatnonzero(np.asarray(given) != IGNORED_LABEL)
             classes = [np.asarray(column)[rows] for column in (given, others[0])]
             shares = [np.asarray(column, dtype=np.float64)[rows] for column in others[1:]]
-            return cls(matrix, rows, None, *classes, *shares, note)
+            return cls(matrix, rows, None, *classes, *shares, note, evidence)
         entries = [
             (row, word, *entry)
             for row, lists in enumerate(zip(given, *others, strict=True))
@@ -198,7 +219,7 @@ class Findings:
             if entry[0] != IGNORED_LABEL and entry[2] is not None
         ]
         columns = list(map(np.asarray, zip(*entries, strict=True))) if entries else [np.empty(0, int)] * 6
-        return cls(matrix, *columns[:4], *(column.astype(np.float64) for column in columns[4:]), note)
+        return cls(matrix, *columns[:4], *(column.astype(np.float64) for column in columns[4:]), note, evidence)
 
     def __len__(self) -> int:
         return len(self.given)
@@ -220,12 +241,61 @@ class Findings:
     @cached_property
     def total_wrong(self) -> Total:
         """
-        The expected number of wrong labels, Σ p_wrong, with a 90% interval.
+        The estimated number of wrong labels, with a 90% interval.
 
-        Half its width is √(a² + b²). a = z·√(Σ p(1 − p)) is the deviation of the number for known probabilities. b
-        comes from the matrix: √(Σ_k (n_k·d_k)²), d_k the distance of the noise rate of class k to the bound of its
-        interval, and n_k the number of untrusted labels that are probably of class k. It is 0 for a known matrix. The
-        interval holds if errors depend on the class only; if they also depend on the example, there are more of them.
+        If the labels of the noisy source are known for some trusted rows, wrong ones are counted on these rows. The
+        interval is that of a share (Wilson), widened by chance on the other rows. It holds if the trusted rows are
+        drawn at random.
+
+        Otherwise the number is not known without an assumption. If errors depend on the class only, it is about
+        Σ p_wrong. If the given label of an example says no more about its class than the example itself, it is about
+        [`Evidence.independent`]. Errors of people, rules and language models are between the two: the interval
+        includes both, and the estimate is the middle. Without evidence, only the first is used.
+        """
+        evidence = self.evidence
+        if evidence is not None and evidence.compared:
+            return self._counted(evidence.compared_wrong / evidence.compared, evidence.compared)
+        first = self._if_errors_depend_on_class
+        if evidence is None:
+            return first
+        most, number = float((self.p_wrong > 0).sum()), evidence.independent
+        by_chance = normal_quantile(first.level) * math.sqrt(max(number * (1 - number / max(most, 1.0)), 0.0))
+        return Total(
+            (first.expected + number) / 2,
+            min(first.low, max(number - by_chance, 0.0)),
+            max(first.high, min(number + by_chance, most)),
+            first.level,
+            f"estimated {self._origin}",
+        )
+
+    def _counted(self, share: float, rows: int) -> Total:
+        """The number of wrong labels, from their share on some rows."""
+        level, number = ACCURACY_LEVEL, int((self.p_wrong > 0).sum())
+        low, high = wilson_interval(share, rows, level)
+        by_chance = normal_quantile(level) * math.sqrt(share * (1 - share) / max(number, 1))
+        low, high = share - math.hypot(share - low, by_chance), share + math.hypot(high - share, by_chance)
+        return Total(
+            number * share,
+            number * max(low, 0.0),
+            number * min(high, 1.0),
+            level,
+            f"counted on {format_count(rows, 'trusted rows')} with their noisy labels",
+        )
+
+    @property
+    def _origin(self) -> str:
+        trusted = self.matrix.trusted_rows
+        if trusted is None:
+            return "with the matrix that was given"
+        return f"from {format_count(round(trusted.sum()), 'trusted rows')} without their noisy labels"
+
+    @property
+    def _if_errors_depend_on_class(self) -> Total:
+        """
+        Σ p_wrong, with an interval. Half its width is √(a² + b²). a = z·√(Σ p(1 − p)) is the deviation of the number
+        for known probabilities. b comes from the matrix: √(Σ_k (n_k·d_k)²), d_k the distance of the noise rate of
+        class k to the bound of its interval, and n_k the number of untrusted labels that are probably of class k. It
+        is 0 for a known matrix.
         """
         level, matrix = ACCURACY_LEVEL, self.matrix
         uncertain = self.p_wrong > 0  # not trusted
@@ -238,7 +308,8 @@ class Findings:
             below = math.hypot(by_chance, np.linalg.norm(number * (matrix.noise_rates - low)))
             above = math.hypot(by_chance, np.linalg.norm(number * (high - matrix.noise_rates)))
         most = float(uncertain.sum())
-        return Total(expected, max(expected - below, 0.0), min(expected + above, most), level)
+        basis = "if errors depend on the class only"
+        return Total(expected, max(expected - below, 0.0), min(expected + above, most), level, basis)
 
     def corrections(self, number: int = 3) -> list[tuple[str, str, int]]:
         """Return the most frequent (given, suggested, count) among the issues."""

@@ -12,9 +12,10 @@ from glc_hf.correction.sources import SourceModel
 from glc_hf.labels.columns import find_label_column, label_names_of
 from glc_hf.labels.encoding import encode_words
 from glc_hf.labels.labeled_rows import LabeledRows
+from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
-from glc_hf.voted_rows import has_votes, label_by_probabilities, label_by_votes, label_column_of
+from glc_hf.voted.voted_rows import has_votes, label_by_probabilities, label_by_votes, label_column_of
 
 
 class GivenLabels(NamedTuple):
@@ -27,6 +28,7 @@ class GivenLabels(NamedTuple):
         matrix: The matrix of the labels, if they are of one source.
         sources, votes: What the votes say, and the votes on each label that is not -100, if they are of several.
         missing: Numbers of the rows that have no label: without votes, and not trusted.
+        noisy: `(T, 2)`, the trusted labels and those of the noisy source, for trusted labels that have both.
     """
 
     dataset: Dataset
@@ -35,6 +37,7 @@ class GivenLabels(NamedTuple):
     sources: SourceModel | None
     votes: Votes | None
     missing: np.ndarray
+    noisy: np.ndarray
 
 
 def given_labels(
@@ -74,6 +77,18 @@ def given_labels(
         column = label_column or find_label_column(dataset, None, args.trusted_column)
         dataset = encode_words(dataset, column, label_names_of(dataset, column, model), "the dataset")
     rows = LabeledRows(dataset, label_column, args.trusted_column, num_labels, "audit", needs_flags=False)
+    known = rows.item_labels("trusted")
+    noisy = np.full(len(known), IGNORED_LABEL)
     if sources is None:
-        return GivenLabels(dataset, rows, matrix, None, None, missing)
-    return GivenLabels(dataset, rows, None, sources, votes.select(np.flatnonzero(rows.counted)), missing)
+        if args.noisy_label_column in dataset.column_names:
+            noisy = rows.item_labels("trusted", args.noisy_label_column)
+        return GivenLabels(dataset, rows, matrix, None, None, missing, _both(known, noisy))
+    votes = votes.select(np.flatnonzero(rows.counted))
+    on_known = votes.select(np.flatnonzero(rows.trusted[rows.counted]))
+    has_vote = np.isin(np.arange(len(known)), on_known.items)
+    noisy = np.where(has_vote, sources.posterior(on_known).argmax(axis=1), noisy)
+    return GivenLabels(dataset, rows, None, sources, votes, missing, _both(known, noisy))
+
+
+def _both(known: np.ndarray, noisy: np.ndarray) -> np.ndarray:
+    return np.stack([known, noisy], axis=1)[noisy >= 0]

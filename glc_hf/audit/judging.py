@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from glc_hf.audit.base_network import network_before_training, trainer_of_fold
 from glc_hf.audit.cross_fit import FOLDS, agreement, cross_fit, fold_parts, with_correct_rows
-from glc_hf.audit.findings import add_audit_columns, check_audit_columns
+from glc_hf.audit.findings import Evidence, add_audit_columns, check_audit_columns
 from glc_hf.audit.given_labels import GivenLabels, given_labels
 from glc_hf.audit.suggest import reasons, rows_to_check, uncertainty
 from glc_hf.correction.likelihood import posterior_over_true_labels
@@ -132,6 +132,12 @@ class Judged:
     def audited(self) -> Dataset:
         """The rows with the columns of an audit; see [`~audit.findings.add_audit_columns`]."""
         return add_audit_columns(self.dataset, self.labels, self.log_probs, self.names)
+
+    def evidence(self) -> Evidence:
+        """What is known about the number of wrong labels, besides the columns of the audit."""
+        chosen, (known, noisy) = self._untrusted_with_label(), self.labels.noisy.T
+        p_given = self.log_probs[chosen].double().softmax(dim=-1)[torch.arange(len(chosen)), self.given[chosen]]
+        return Evidence(float((1 - p_given).sum()), len(known), int((known != noisy).sum()))
 
     @cached_property
     def posterior(self) -> torch.Tensor:

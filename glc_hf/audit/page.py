@@ -8,7 +8,7 @@ import hashlib
 import html
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pandas as pd
 from datasets import Dataset, Image, LargeList, List, Value
 
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
-from glc_hf.audit.row_checks import fingerprint, row_checks
+from glc_hf.audit.row_checks import dataset_facts, row_checks
 from glc_hf.correction.sources import SourceTable
 from glc_hf.data.csv_format import mark_formula
 
@@ -45,6 +45,7 @@ def write_audit(
     warnings: Sequence[str] = (),
     sources: SourceTable | None = None,
     label_column: str | None = None,
+    reasons: Mapping[int, str] | None = None,
 ) -> list[Path]:
     """
     Write `audit.parquet`, `audit.csv` and `audit.html`. The files contain class names where they are known.
@@ -53,7 +54,7 @@ def write_audit(
         folder (`str`): Output folder, created if needed.
         audited (`Dataset`): The rows with the audit columns.
         findings (`Findings`): The findings of `audited`.
-        inputs, task, title, page_rows, warnings, sources, label_column: See [`make_page`].
+        inputs, task, title, page_rows, warnings, sources, label_column, reasons: See [`make_page`].
 
     Returns:
         `list[Path]`: Paths of the three files.
@@ -64,7 +65,7 @@ def write_audit(
     named = _with_class_names(audited, findings.matrix.label_names)
     named.to_parquet(str(paths[0]))
     _write_csv(named, paths[1])
-    page = make_page(findings, audited, inputs, task, title, page_rows, warnings, sources, label_column)
+    page = make_page(findings, audited, inputs, task, title, page_rows, warnings, sources, label_column, reasons)
     paths[2].write_text(page, encoding="utf-8")
     return paths
 
@@ -118,6 +119,7 @@ def make_page(
     warnings: Sequence[str] = (),
     sources: SourceTable | None = None,
     label_column: str | None = None,
+    reasons: Mapping[int, str] | None = None,
 ) -> str:
     """
     Return the HTML page of an audit, on which a person decides on each label and saves the decisions (see
@@ -129,12 +131,14 @@ def make_page(
         inputs (`tuple[str, ...]`): Columns with text, words or images.
         task (`str`): `"text"`, `"token"` or `"image"`.
         title (`str`): Title of the page.
-        page_rows (`int`): Maximum number of labels on the page; issues come first.
+        page_rows (`int`): Maximum number of labels on the page, besides those of `reasons`; issues come first.
         warnings (`Sequence[str]`, *optional*): Reasons not to rely on the run, shown above the numbers.
         sources ([`SourceTable`], *optional*): What each source is worth, if labels are votes of several sources.
         label_column (`str`, *optional*): Column of `rows` with the labels as they are in the dataset, if there is one.
+        reasons (`Mapping[int, str]`, *optional*): The rows that are suggested to be checked next, best first, and why.
+            They are marked. Of several labels of a row the most suspicious one is.
     """
-    positions = findings.ranked(page_rows)
+    positions, marks = _positions(findings, page_rows, reasons or {})
     unit = "labels" if findings.word is not None else "rows"
     matrix, total = findings.matrix, findings.total_wrong
     given_counts = np.bincount(findings.given, minlength=matrix.num_labels)
@@ -149,7 +153,7 @@ def make_page(
         "title": title,
         "warnings": list(warnings),
         "summary": f"{findings.num_issues:,} of {len(findings):,} labels are issues: another label is more probable. "
-        f"About {total} wrong labels are expected in total.",
+        f"About {total} labels are wrong in total.",
         "explanation": "p(wrong) is the probability that the given label is not the true label. It combines the "
         f"prediction of the model for the row with {evidence}." + (f" {findings.note}" if findings.note else ""),
         "limit": f"{len(positions):,} of {len(findings):,} {unit} are on this page, issues first. The Parquet and CSV "
@@ -170,31 +174,35 @@ def make_page(
             for noise, given, issues in zip(matrix.noise_rates, given_counts, issue_counts, strict=True)
         ],
         "rows": _page_rows(findings, positions, rows, inputs, task),
+        # Position on the page: rank, and why it should be checked.
+        "next": marks,
     }
     checks = row_checks(rows, [*inputs, *([] if label_column is None else [label_column])])
     content["rows"]["check"] = [checks[row] for row in findings.row[positions].tolist()]
-    content["review"] = _review_facts(fingerprint(checks), findings, inputs, label_column, len(rows), sources)
+    content["review"] = _review_facts(dataset_facts(checks, inputs, label_column, sources is not None), findings)
     return _fill_in(content)
 
 
-def _review_facts(
-    dataset_fingerprint: str,
-    findings: Findings,
-    inputs: tuple[str, ...],
-    label_column: str | None,
-    num_rows: int,
-    sources: SourceTable | None,
-) -> dict[str, Any]:
+def _positions(
+    findings: Findings, number: int, reasons: Mapping[int, str]
+) -> tuple[np.ndarray, dict[int, tuple[int, str]]]:
+    """Return the labels on the page: the first ones of the ranking, and those of the suggested rows; and for the
+    places of the latter their rank and reason."""
+    ranked = findings.ranked(len(findings))
+    rank_of = {row: rank for rank, row in enumerate(reasons, start=1)}
+    first_of: dict[int, int] = {}  # place in the ranking of the most suspicious label of a suggested row
+    for place in np.flatnonzero(np.isin(findings.row[ranked], list(reasons))).tolist() if reasons else ():
+        first_of.setdefault(int(findings.row[ranked[place]]), place)
+    shown = sorted({*range(min(number, len(ranked))), *first_of.values()})
+    place_of = {place: position for position, place in enumerate(shown)}
+    marks = {place_of[place]: (rank_of[row], reasons[row]) for row, place in first_of.items()}
+    return ranked[shown], marks
+
+
+def _review_facts(dataset: dict[str, Any], findings: Findings) -> dict[str, Any]:
     """What the decisions file says about the dataset, and the key of the decisions in the browser's storage."""
     names = findings.matrix.label_names
-    classes = json.dumps([dataset_fingerprint, findings.matrix.num_labels, names, findings.word is not None])
-    dataset = {
-        "fingerprint": dataset_fingerprint,
-        "rows": num_rows,
-        "input_columns": list(inputs),
-        "label_column": label_column,
-        "given_labels": "column" if sources is None else "votes",
-    }
+    classes = json.dumps([dataset["fingerprint"], findings.matrix.num_labels, names, findings.word is not None])
     # A new audit of the same rows continues with the same decisions.
     return {
         "key": hashlib.sha256(classes.encode()).hexdigest()[:32],
@@ -227,8 +235,8 @@ def _page_rows(
 ) -> dict[str, list[Any]]:
     """Return the columns of the page, one entry per label; a list of dicts would repeat their keys 100,000 times."""
     chosen = rows.select(findings.row[positions]).select_columns(list(inputs)).with_format(None)
-    if task == "image" and not isinstance(chosen.features[inputs[0]], Image):  # paths in a CSV
-        chosen = chosen.cast_column(inputs[0], Image())
+    if task == "image":
+        chosen = with_images(chosen, inputs[0])
     columns = {
         "p": findings.p_wrong[positions].round(6).tolist(),
         "given": findings.given[positions].tolist(),
@@ -236,7 +244,7 @@ def _page_rows(
         "row": findings.row[positions].tolist(),
     }
     if task == "image":
-        return {**columns, "image": [_thumbnail(row[inputs[0]]) for row in chosen], "text": [""] * len(positions)}
+        return {**columns, "image": [thumbnail(row[inputs[0]]) for row in chosen], "text": [""] * len(positions)}
     if task == "token":
         position = findings.word[positions].tolist()
         starts = [max(0, word - _CONTEXT_WORDS) for word in position]
@@ -251,12 +259,17 @@ def _page_rows(
     return {**columns, "text": [text if len(text) <= limit else text[:limit] + " …" for text in texts]}
 
 
-def _thumbnail(image: Any) -> str:
-    """Return an image as a data URL; large images are scaled down."""
+def with_images(dataset: Dataset, column: str) -> Dataset:
+    """Return the dataset with a column of images; the column may hold paths, as in a CSV."""
+    return dataset if isinstance(dataset.features[column], Image) else dataset.cast_column(column, Image())
+
+
+def thumbnail(image: Any, size: int = _THUMBNAIL_SIZE) -> str:
+    """Return an image as a data URL; images with more than `size` pixels in a row or column are scaled down."""
     image = image.convert("RGB")
     file_format, options = "png", {"optimize": True}
-    if max(image.size) > _THUMBNAIL_SIZE:
-        image.thumbnail((_THUMBNAIL_SIZE, _THUMBNAIL_SIZE))
+    if max(image.size) > size:
+        image.thumbnail((size, size))
         file_format, options = "jpeg", {"quality": 82}
     buffer = io.BytesIO()
     image.save(buffer, file_format, **options)

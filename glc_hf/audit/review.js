@@ -35,17 +35,23 @@ const STATES = {
 function matches() {
   const text = byId("text").value.trim().toLowerCase(), pair = byId("pair").value;
   const minimum = Number(byId("minimum").value) || 0, state = byId("state").value, ofState = STATES[state];
+  const onlyNext = byId("next").checked;
   if (text && !lowerCase) lowerCase = rows.text.map((content) => content.toLowerCase());
   return (index) =>
     rows.p[index] >= minimum &&
+    (!onlyNext || index in data.next) &&
     (pair === "" || pairOf(index) === Number(pair)) &&
     (state === "all" || ofState(codeOf(index))) &&
     (text === "" || lowerCase[index].includes(text));
 }
 
+/** The rank of a row among those to check next; the others come after them. */
+const rankOf = (index) => data.next[index]?.[0] ?? size;
+
 const ORDERS = {
   p: null,  // as stored
   doubt: (a, b) => Math.abs(rows.p[a] - 0.5) - Math.abs(rows.p[b] - 0.5),
+  next: (a, b) => rankOf(a) - rankOf(b),
   row: (a, b) => rows.row[a] - rows.row[b] || (rows.position ? rows.position[a] - rows.position[b] : 0),
 };
 
@@ -100,6 +106,7 @@ function rowElement(position, top) {
   const same = rows.given[index] === rows.suggested[index];
   labels.append(create("span", nameOf(rows.given[index]), same ? "" : "given"));
   if (!same) labels.append(" → ", create("span", nameOf(rows.suggested[index]), "suggested"));
+  if (index in data.next) labels.append(create("span", "check next", "next"));
   const text = create("span", undefined, "text");
   if (rows.image) {
     line.append(picture(index, ""));
@@ -180,6 +187,7 @@ function drawCard() {
     button.addEventListener("click", (event) => choose(event, OTHER, label));
     return button;
   }));
+  byId("reason").hidden = none || !(index in data.next);
   if (none) {
     byId("place").replaceChildren();
     byId("labels").textContent = "Nothing to review";
@@ -198,6 +206,7 @@ function drawCard() {
     create("small", "given"), create("span", nameOf(given), same ? "" : "given"),
     create("small", same ? "no other label is more probable" : "suggested"),
     create("span", same ? "" : nameOf(suggested), "suggested"));
+  if (index in data.next) byId("reason").textContent = `Suggested to check next: ${data.next[index][1]}`;
   drawContent(index);
   byId("keep").firstElementChild.textContent = `Keep ${nameOf(given)}`;
   byId("take").firstElementChild.textContent = same ? "No suggestion" : `Take ${nameOf(suggested)}`;
@@ -327,12 +336,13 @@ list.addEventListener("click", (event) => {
   current = Number(line.dataset.position);
   draw();
 });
-["pair", "state", "order"].forEach((id) => byId(id).addEventListener("change", () => filter()));
+["pair", "state", "order", "next"].forEach((id) => byId(id).addEventListener("change", () => filter()));
 ["text", "minimum"].forEach((id) => byId(id).addEventListener("input", () => filter()));
 byId("clear").addEventListener("click", () => {
   byId("text").value = byId("pair").value = "";
   byId("minimum").value = "0";
   byId("state").value = "all";
+  byId("next").checked = false;
   filter();
 });
 byId("keep").addEventListener("click", keepLabel);
@@ -365,6 +375,10 @@ fold();
 drawMatrix(choosePair);
 drawClasses();
 drawSources();
+if (!Object.keys(data.next).length) {
+  byId("next-filter").hidden = true;
+  byId("order").querySelector("[value=next]").remove();
+}
 byId("text-filter").hidden = !rows.text.some((text) => text);
 fillPairs();
 const restored = restore();

@@ -41,6 +41,26 @@ def fingerprint(checks: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(checks).encode()).hexdigest()[:32]
 
 
+def dataset_facts(
+    checks: Sequence[str], input_columns: Sequence[str], label_column: str | None, from_votes: bool
+) -> dict[str, Any]:
+    """
+    Return what decisions say about the dataset that they were made for.
+
+    Args:
+        checks (`Sequence[str]`): The hashes of its rows; see [`row_checks`].
+        input_columns (`Sequence[str]`), label_column (`str`, *optional*): The columns that the hashes are of.
+        from_votes (`bool`): Whether the given labels follow from votes of several sources.
+    """
+    return {
+        "fingerprint": fingerprint(checks),
+        "rows": len(checks),
+        "input_columns": list(input_columns),
+        "label_column": label_column,
+        "given_labels": "votes" if from_votes else "column",
+    }
+
+
 def _contents(dataset: Dataset, column: str) -> Iterator[bytes]:
     names = class_names(dataset.features[column])
     values = column_in_order(dataset, column)

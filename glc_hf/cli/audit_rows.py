@@ -13,6 +13,8 @@ import pandas as pd
 import pyarrow.compute as pc
 from datasets import Dataset, Image, List, Value
 
+from glc_hf.audit.exchange.export import TOOLS, write_export
+from glc_hf.audit.exchange.review_items import ReviewItems, check_exportable, issues_and
 from glc_hf.audit.findings import (
     COLUMNS,
     GIVEN,
@@ -56,7 +58,10 @@ _NOT_JUDGED = {GIVEN: IGNORED_LABEL, SUGGESTED: IGNORED_LABEL, P_WRONG: 0.0, IS_
 # Options of the run about how rows are read.
 _READING = ("delimiter", "encoding", "normalize_labels", "on_missing")
 _VOTE_COLUMNS = ("source_columns", "votes_column")
-_COLUMNS = ("label_column", "trusted_column", "text_column", "text_pair_column", "image_column", "tokens_column")
+_COLUMNS = (
+    "label_column", "trusted_column", "noisy_label_column", "text_column", "text_pair_column", "image_column",
+    "tokens_column",
+)  # fmt: skip
 _TRUSTED = "trusted"
 
 
@@ -67,9 +72,10 @@ class FolderAudit(NamedTuple):
     Attributes:
         findings: The findings.
         num_trusted: Number of trusted labels.
-        paths: The files written.
+        paths: The files written; none if this is not the main process.
         warnings: The verdict of the run that trained the model, and reasons not to rely on it.
         num_suggested: Number of rows in `suggest.csv`.
+        num_exported: Number of rows for other tools.
     """
 
     findings: Findings
@@ -77,6 +83,7 @@ class FolderAudit(NamedTuple):
     paths: list[Path]
     warnings: list[str]
     num_suggested: int
+    num_exported: int
 
 
 def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
@@ -119,6 +126,8 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         )
     if facts["task"] not in _TASKS:
         raise ValueError(f"{folder} contains a model for {facts['task']}; an audit supports {', '.join(_TASKS)}.")
+    if arguments.export:
+        check_exportable(_TASKS[facts["task"]])
     if sources is None:
         matrix = CorruptionMatrix.from_pretrained(folder)
     else:
@@ -137,7 +146,8 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     if verdict is not None and verdict.judges_model:
         warnings.insert(0, f"verdict of the training: {verdict.sentence}")
     options = _train_options(folder, facts, arguments, votes=sources is not None)
-    raw, rows, numbers = _load(options, matrix, _TASKS[facts["task"]], arguments)
+    with options.config.main_process_first(desc="loading the data"):
+        raw, rows, numbers = _load(options, matrix, _TASKS[facts["task"]], arguments)
     check_audit_columns(raw)
     check_labels_fit(rows)
     task, flag = rows.columns.task, options.config.trusted_column
@@ -150,26 +160,37 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     trainer.given_sources = sources
     judged = judge(trainer, prepared.train, arguments.folds)
     audited = _add_columns(raw, rows, numbers, judged.audited())
-    findings = Findings.of(audited, matrix, judged.note)
+    findings = Findings.of(audited, matrix, judged.note, judged.evidence())
     output = Path(arguments.output_dir).expanduser() if arguments.output_dir else folder / "audit"
     name = options.data.dataset or (facts.get("dataset") or {}).get("name") or "the run"
     title = f"Label audit: {Path(name).name if Path(name).exists() else name}"
     table = SourceTable.from_list(facts["sources"]) if sources is not None else None
     inputs = rows.columns.inputs
     label = rows.columns.label if rows.columns.label in raw.column_names else None
-    paths = write_audit(output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table, label)
     trusted = int(read_flags(rows.train, flag).values.sum()) if flag in rows.train.column_names else 0
-    num_suggested = 0
-    if arguments.suggest:
+    suggestions = _suggestions(judged, arguments.suggest, raw, numbers, inputs) if arguments.suggest else None
+    reasons = {} if suggestions is None else dict(zip(suggestions[ROW], suggestions[REASON], strict=True))
+    if not trainer.is_world_process_zero():
+        return FolderAudit(findings, trusted, [], warnings, len(reasons), 0)
+    export = None
+    if arguments.export:
+        chosen = issues_and(findings, list(reasons), arguments.page_rows)
+        export = ReviewItems(findings, audited, inputs, task, label, sources is not None, chosen, reasons)
+    paths = write_audit(
+        output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table, label, reasons
+    )
+    if suggestions is not None:
         paths.append(output / SUGGEST_FILE)
-        num_suggested = _write_suggestions(judged, arguments.suggest, raw, numbers, inputs, paths[-1])
-    return FolderAudit(findings, trusted, paths, warnings, num_suggested)
+        write_frame(suggestions, paths[-1])
+    for tool in arguments.export if export else ():  # without issues there is nothing to write
+        paths += write_export(export, output / TOOLS[tool][1], tool)
+    return FolderAudit(findings, trusted, paths, warnings, len(reasons), 0 if export is None else len(export))
 
 
-def _write_suggestions(
-    judged: Judged, number: int, raw: Dataset, numbers: np.ndarray, inputs: tuple[str, ...], path: Path
-) -> int:
-    """Write the rows to check next, best first, without images. Returns how many there are."""
+def _suggestions(
+    judged: Judged, number: int, raw: Dataset, numbers: np.ndarray, inputs: tuple[str, ...]
+) -> pd.DataFrame:
+    """Return the rows to check next, best first, without images."""
     suggested = judged.suggested(number).with_format(None)
     rows = numbers[list(suggested[ROW])].tolist()
     columns: dict[str, Any] = {ROW: rows}
@@ -180,9 +201,7 @@ def _write_suggestions(
     for name in (GIVEN, SUGGESTED):
         # Lists of token labels are in the other files.
         columns[name] = [None if isinstance(label, list) else judged.class_name(label) for label in suggested[name]]
-    columns[REASON] = list(suggested[REASON])
-    write_frame(pd.DataFrame(columns), path)
-    return len(rows)
+    return pd.DataFrame({**columns, REASON: list(suggested[REASON])})
 
 
 def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, votes: bool) -> TrainOptions:
@@ -195,6 +214,7 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, vo
         "per_device_eval_batch_size": arguments.batch_size,
         "trusted_column": columns.pop("trusted_column") or _TRUSTED,
         "label_column": columns.pop("label_column"),
+        "noisy_label_column": columns.pop("noisy_label_column"),
         "seed": of_run.get("seed", GLCConfig.seed),
         "report_to": "none",
         "disable_tqdm": True,
@@ -268,7 +288,10 @@ def _load(
     splits = load_splits(data.dataset, data.dataset_config, "--dataset", data.delimiter, data.encoding)
     raw = choose_split(splits, data.train_split, "--split")
     _forget_missing_columns(options, arguments, raw.column_names)
-    train, flag = raw, options.config.trusted_column
+    train, flag, noisy = raw, options.config.trusted_column, options.config.noisy_label_column
+    if noisy is not None and noisy not in raw.column_names:
+        columns = ", ".join(raw.column_names)
+        raise ValueError(f"there is no column {noisy!r} (--noisy-label-column); the columns are {columns}.")
     if data.answers is not None:
         answers = choose_split(load_splits(data.answers, None, "--answers"), "train", "--answers")
         train = add_answers(raw, answers, options)
@@ -285,10 +308,13 @@ def _load(
     check_words(train, columns.inputs[0], columns.label, "the dataset")
     parts, skips = {"the dataset": train}, data.on_missing == "skip"
     if data.normalize_labels:
-        parts, *_ = normalize_labels(parts, [columns.label, *votes], names=matrix.label_names)
+        spelled = [name for name in (columns.label, noisy, *votes) if name is not None]
+        parts, *_ = normalize_labels(parts, spelled, names=matrix.label_names)
     # Rows with votes need no label of their own.
     unlabeled = ("the dataset",) if votes or skips else ()
     encoded, names = encode_labels(parts, columns.label, names=matrix.label_names, unlabeled=unlabeled)
+    if noisy is not None:  # only trusted rows need one
+        encoded, _ = encode_labels(encoded, noisy, names=matrix.label_names, unlabeled=("the dataset",))
     train, numbers = encoded["the dataset"], np.arange(len(raw))
     if skips and not votes:
         numbers = _rows_with_label(train, columns.label)

@@ -25,8 +25,9 @@ from glc_hf.cli.answer_file import (
 from glc_hf.cli.digits import digits_dataset
 from glc_hf.cli.options import DEFAULT_TRUSTED_FRACTION
 from glc_hf.data.data_files import choose_split, load_splits
-from glc_hf.data.dataset_check import EVAL, GOLD, TRAIN, check_dataset, skip_missing
+from glc_hf.data.dataset_check import check_dataset
 from glc_hf.data.label_spelling import normalize_labels
+from glc_hf.data.label_values import EVAL, GOLD, TRAIN, skip_missing
 from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part, trusted_rows
 from glc_hf.labels.columns import Columns, has_labels, is_list_feature, number_of_classes
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
@@ -38,7 +39,7 @@ from glc_hf.noise.families import WEAK, noise_families, noise_matrix
 from glc_hf.randomness import random_uint64
 from glc_hf.training.config import GLCConfig
 from glc_hf.trusted import mark_trusted, merge_trusted
-from glc_hf.voted_rows import has_votes
+from glc_hf.voted.voted_rows import has_votes
 
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def check_parts(parts: Parts, options: TrainOptions, quick: bool = False) -> Dat
         parts.datasets.get(GOLD),
         columns=parts.columns,
         trusted_column=options.config.trusted_column,
-        vote_columns=columns_of_votes(options.config),
+        vote_columns=[name for name in columns_of_votes(options.config) if name != options.config.soft_label_column],
+        soft_label_column=options.config.soft_label_column,
         needs_trusted=method.needs_trusted and not options.noise.simulated,
         needs_untrusted=method.needs_untrusted,
         on_missing=options.data.on_missing,

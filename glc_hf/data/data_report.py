@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from glc_hf.data.vote_check import GivenVotes
 from glc_hf.labels.columns import Columns
 
 
@@ -19,7 +20,7 @@ _SHOWN_ROWS = 5
 _STOP_FIRST = (
     "missing_labels", "wrong_labels", "implausible_label", "one_class", "missing_flags", "unreadable_images",
 )  # fmt: skip
-_SAID_ELSEWHERE = ("missing_words", "unknown_eval_labels")
+_SAID_ELSEWHERE = ("missing_words", "unknown_eval_labels", "votes_without_trusted_rows")
 _MAX_LINES = 6
 
 
@@ -72,6 +73,8 @@ class DataReport:
         classes: The classes with their numbers of labels.
         findings: The problems, errors first.
         notes: Facts that are no problem, such as the delimiter of a file.
+        votes: Votes of several sources and soft labels, if there are any.
+        has_labels: Whether training rows have labels, besides votes.
     """
 
     rows: int
@@ -81,6 +84,8 @@ class DataReport:
     classes: list[ClassCount]
     findings: list[Finding]
     notes: list[str] = field(default_factory=list)
+    votes: GivenVotes | None = None
+    has_labels: bool = True
 
     @property
     def errors(self) -> list[Finding]:
@@ -99,7 +104,12 @@ class DataReport:
         if self.eval_rows:
             lines.append(("evaluation rows", f"{self.eval_rows:,}"))
         inputs = " and ".join(self.columns.inputs)
-        lines.append(("columns", f"{self.columns.task} in {inputs}, labels in {self.columns.label}"))
+        labels = [f"labels in {self.columns.label}"] if self.has_labels or self.votes is None else []
+        if self.votes is not None:
+            labels.append(self.votes.where)
+        lines.append(("columns", ", ".join([f"{self.columns.task} in {inputs}", *labels])))
+        if self.votes is not None and self.votes.problem is None:
+            lines.append(("votes", str(self.votes)))
         lines.append(("classes", f"{len(self.classes):,}"))
         return lines + [("note", note) for note in self.notes]
 
@@ -130,6 +140,7 @@ class DataReport:
             "errors": len(self.errors),
             "warnings": len(self.warnings),
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "votes": None if self.votes is None else self.votes.num_votes,
             "notes": self.notes,
         }
 

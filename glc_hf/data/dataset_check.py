@@ -21,8 +21,13 @@ from glc_hf.data.data_report import (
 )
 from glc_hf.data.label_spelling import different_spellings, spelling_key
 from glc_hf.data.label_values import (
+    EVAL,
+    GOLD,
     MISSING,
+    NO,
+    TRAIN,
     WRONG,
+    YES,
     GivenValues,
     are_numbers,
     missing_words,
@@ -31,14 +36,13 @@ from glc_hf.data.label_values import (
 )
 from glc_hf.data.repeated_inputs import Inputs, find_repeated, read_inputs, rows_in_both
 from glc_hf.data.unreadable_images import find_unreadable_images
+from glc_hf.data.vote_check import GivenVotes, read_given_votes
 from glc_hf.labels.columns import Columns, find_columns, implausible_class, is_number, type_of_values
 from glc_hf.labels.reading import class_names
 
 
-TRAIN, EVAL, GOLD = "the training split", "the evaluation split", "the trusted dataset"
 _QUICK_IMAGES = 1000
 _SHOWN_CHARACTERS = 60
-_NO, _YES = 0, 1
 
 
 def check_dataset(
@@ -50,6 +54,7 @@ def check_dataset(
     label_column: str | None = None,
     trusted_column: str | None = "trusted",
     vote_columns: Sequence[str] = (),
+    soft_label_column: str | None = None,
     needs_trusted: bool = True,
     needs_untrusted: bool = True,
     on_missing: str = "error",
@@ -68,7 +73,9 @@ def check_dataset(
             found by type and name.
         label_column (`str`, *optional*): Column of the labels, if only the other columns have to be found.
         trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags.
-        vote_columns (`Sequence[str]`, *optional*): Columns of votes or soft labels. Untrusted rows then need no label.
+        vote_columns (`Sequence[str]`, *optional*): Columns of votes. Untrusted rows then need no label, and trusted
+            rows are optional.
+        soft_label_column (`str`, *optional*): Column of soft labels. Untrusted rows then need no label.
         needs_trusted, needs_untrusted (`bool`): Whether training stops without trusted, or without untrusted rows.
         on_missing (`str`, *optional*, defaults to `"error"`): `"skip"` if rows without label or flag are left out:
             they are warnings then.
@@ -78,16 +85,19 @@ def check_dataset(
         [`~glc_hf.data.data_report.DataReport`]
     """
     if columns is None:
-        features = Features({name: kind for name, kind in dataset.features.items() if name not in vote_columns})
+        votes = (*vote_columns, soft_label_column)
+        features = Features({name: kind for name, kind in dataset.features.items() if name not in votes})
         columns = find_columns(features, {}, "auto", label_column, trusted_column or "")
     parts = {TRAIN: dataset, EVAL: eval_dataset, GOLD: trusted_dataset}
     check = _Check(
         {name: part for name, part in parts.items() if part is not None},
         columns,
         trusted_column,
-        votes=bool(vote_columns),
         missing_severity=WARNING if on_missing == "skip" else ERROR,
     )
+    if vote_columns or soft_label_column is not None:
+        check.votes = read_given_votes(dataset, vote_columns, soft_label_column, check.trusted_rows())
+        check.check_votes(needs_trusted)
     check.check_labels()
     check.check_flags(needs_trusted, needs_untrusted)
     check.check_classes()
@@ -98,44 +108,12 @@ def check_dataset(
     return check.report()
 
 
-def skip_missing(
-    parts: dict[str, Dataset], label_column: str, trusted_column: str | None = None, votes: bool = False
-) -> dict[str, Dataset]:
-    """
-    Leave out the rows without a label, and the training rows without a flag.
-
-    Args:
-        parts (`dict[str, Dataset]`): By their names, `TRAIN`, `EVAL` and `GOLD`.
-        label_column (`str`): Column of the labels.
-        trusted_column (`str`, *optional*): Column of the flags; ignored if there is none.
-        votes (`bool`): Whether training rows have votes, so that only trusted ones need a label.
-    """
-    kept = {}
-    for name, part in parts.items():
-        missing = read_given_labels(part, label_column).rows_with(MISSING)
-        flags = (
-            read_given_flags(part, trusted_column) if name == TRAIN and trusted_column in part.column_names else None
-        )
-        if votes and name == TRAIN:
-            missing = np.intersect1d(missing, flags.rows_with(_YES)) if flags is not None else missing[:0]
-        if flags is not None:
-            missing = np.union1d(missing, flags.rows_with(MISSING))
-        if len(part) and len(missing) == len(part):
-            raise ValueError(
-                f"every row of {name} lacks a label ({label_column!r}) or a flag ({trusted_column!r}): nothing is "
-                "left with --on-missing skip."
-            )
-        kept[name] = part.select(np.setdiff1d(np.arange(len(part)), missing)) if len(missing) else part
-    return kept
-
-
 class _Check:
     """The parts of a dataset with what is read from them, and the findings so far."""
 
-    def __init__(
-        self, parts: dict[str, Dataset], columns: Columns, flag: str | None, votes: bool, missing_severity: str
-    ) -> None:
-        self.parts, self.columns, self.votes, self.missing_severity = parts, columns, votes, missing_severity
+    def __init__(self, parts: dict[str, Dataset], columns: Columns, flag: str | None, missing_severity: str) -> None:
+        self.parts, self.columns, self.missing_severity = parts, columns, missing_severity
+        self.votes: GivenVotes | None = None
         self.labels = {name: read_given_labels(part, columns.label) for name, part in parts.items()}
         train = parts[TRAIN]
         self.flag_name = flag
@@ -151,6 +129,32 @@ class _Check:
         self.findings.append(Finding(kind, severity, part, count, [], message, fix))
 
     # ------------------------------------------------------------------ labels and flags
+    def check_votes(self, needs_trusted: bool) -> None:
+        votes, labels = self.votes, self.labels[TRAIN]
+        if votes.problem is not None:
+            message = votes.problem.rstrip(".") + "."
+            self.add_classes("wrong_soft_labels", ERROR, TRAIN, 1, message, "Correct the soft labels.")
+        # Rows that are not trusted need a vote; a label of their own counts only next to soft labels.
+        without = np.setdiff1d(votes.without, self.trusted_rows())
+        if not votes.columns:
+            without = np.intersect1d(without, labels.rows_with(MISSING))
+        untrusted = len(self.parts[TRAIN]) - len(self.trusted_rows())
+        if len(without):
+            what = "vote" if votes.columns else "soft label and no label"
+            stops = not votes.columns or len(without) == untrusted
+            self.add(
+                "rows_without_votes", ERROR if stops else WARNING, TRAIN, without,
+                f"{_number(without, 'row has')} no {what} in {TRAIN} ({some_rows(without)}).",
+                "Add them, or leave such rows out." if stops else "Nothing is learned from such rows.",
+            )  # fmt: skip
+        if votes.columns and needs_trusted and not len(self.trusted_rows()) and GOLD not in self.parts:
+            self.add_classes(
+                "votes_without_trusted_rows", WARNING, TRAIN, 0,
+                f"no row is trusted ({votes.where}), so the sources are judged by their agreement.",
+                f"Label some dozens of rows with care and mark them in column {self.flag_name!r}: sources that make "
+                "the same errors agree too.",
+            )  # fmt: skip
+
     def check_labels(self) -> None:
         column = self.columns.label
         for part, labels in self.labels.items():
@@ -196,15 +200,16 @@ class _Check:
                     "Flags are true/false, yes/no or 1/0: correct them.",
                 )  # fmt: skip
         trusted = len(self.trusted_rows()) + len(self.parts.get(GOLD, ()))
-        if trusted == 0 and needs_trusted and not self.votes:
+        if trusted == 0 and needs_trusted and not (self.votes and self.votes.columns):
             marks = "there is no" if flags is None else "no row is marked in"
             self.add_classes(
                 "no_trusted_rows", ERROR, TRAIN, 0,
-                f"no row is trusted: {marks} column {column!r}.",
+                f"no row is trusted: {marks} column {column!r}."
+                + (" Soft labels are corrected with the help of trusted rows." if self.votes else ""),
                 "Name the flags with --trusted-column, or a second file of carefully labeled rows with "
                 "--trusted-dataset; to try a method on clean labels, simulate noise with --noise.",
             )  # fmt: skip
-        marked = flags is not None and trusted and not (flags.codes == _NO).any()
+        marked = flags is not None and trusted and not (flags.codes == NO).any()
         if marked and needs_untrusted and (self.missing_severity == WARNING or not len(flags.rows_with(MISSING))):
             self.add_classes(
                 "no_untrusted_rows", ERROR, TRAIN, trusted,
@@ -225,14 +230,14 @@ class _Check:
 
     def trusted_rows(self) -> np.ndarray:
         """Return the trusted rows of the training split."""
-        return np.empty(0, dtype=np.int64) if self.flags is None else self.flags.rows_with(_YES)
+        return np.empty(0, dtype=np.int64) if self.flags is None else self.flags.rows_with(YES)
 
     def trusted_labels(self) -> np.ndarray:
         """Return whether each label of the training split is trusted."""
         labels, flags = self.labels[TRAIN], self.flags
         if flags is None:
             return np.zeros(len(labels.codes), dtype=bool)
-        marked = flags.codes == _YES
+        marked = flags.codes == YES
         if len(marked) != len(labels.codes) and labels.offsets is not None and flags.offsets is None:
             marked = np.repeat(marked, np.diff(labels.offsets))
         # Lists of flags and labels of different lengths are an error when the rows are loaded.
@@ -248,6 +253,11 @@ class _Check:
             dict(zip(part.names, part.counts().tolist(), strict=True)) for part in (train, marked, gold, evaluation)
         ]
         names = list(dict.fromkeys([*train.names, *gold.names, *evaluation.names]))
+        if self.votes is not None and (are_numbers(names) or not are_numbers(self.votes.row_counts) or not names):
+            # Votes that are numbers next to labels that are names are the places of the names.
+            voted = self.votes.row_counts
+            names = list(dict.fromkeys([*names, *voted]))
+            counts[0] = {name: voted.get(name, 0) + counts[1].get(name, 0) for name in names}
         if are_numbers(names):
             names.sort(key=int)
         in_train, in_marked, in_gold, in_eval = counts
@@ -290,7 +300,7 @@ class _Check:
             )  # fmt: skip
         trained = [entry for entry in classes if entry.train]
         without = [entry.name for entry in trained if not entry.trusted]
-        if without and len(without) < len(trained) and any(entry.trusted for entry in trained):
+        if without and self.votes is None and any(entry.trusted for entry in trained):
             self.add_classes(
                 "classes_without_trusted_rows", WARNING, TRAIN, len(without),
                 f"{len(without)} of {len(trained)} classes have no trusted row: {some_names(without)}.",
@@ -404,6 +414,8 @@ class _Check:
             trusted_rows=len(self.trusted_rows()) + gold,
             columns=self.columns,
             classes=self.class_counts(),
+            votes=self.votes,
+            has_labels=bool(len(self.labels[TRAIN].names)) or gold > 0,
             findings=sorted(self.findings, key=lambda finding: finding.severity != ERROR),
         )
 

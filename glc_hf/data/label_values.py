@@ -20,6 +20,10 @@ from glc_hf.labels.storage import column_in_order, flat_values
 
 # Codes of values that are no class and no flag.
 MISSING, WRONG, IGNORED = -1, -2, -3
+# Codes of flags.
+NO, YES = 0, 1
+# Names of the parts of a dataset.
+TRAIN, EVAL, GOLD = "the training split", "the evaluation split", "the trusted dataset"
 
 
 @dataclass
@@ -173,3 +177,34 @@ def _with_missing_lists(
         offsets = np.concatenate([[0], np.cumsum(lengths)])
     given.offsets, given.num_rows = offsets, num_rows
     return given
+
+
+def skip_missing(
+    parts: dict[str, Dataset], label_column: str, trusted_column: str | None = None, votes: bool = False
+) -> dict[str, Dataset]:
+    """
+    Leave out the rows without a label, and the training rows without a flag.
+
+    Args:
+        parts (`dict[str, Dataset]`): By their names, `TRAIN`, `EVAL` and `GOLD`.
+        label_column (`str`): Column of the labels.
+        trusted_column (`str`, *optional*): Column of the flags; ignored if there is none.
+        votes (`bool`): Whether training rows have votes, so that only trusted ones need a label.
+    """
+    kept = {}
+    for name, part in parts.items():
+        missing = read_given_labels(part, label_column).rows_with(MISSING)
+        flags = (
+            read_given_flags(part, trusted_column) if name == TRAIN and trusted_column in part.column_names else None
+        )
+        if votes and name == TRAIN:
+            missing = np.intersect1d(missing, flags.rows_with(YES)) if flags is not None else missing[:0]
+        if flags is not None:
+            missing = np.union1d(missing, flags.rows_with(MISSING))
+        if len(part) and len(missing) == len(part):
+            raise ValueError(
+                f"every row of {name} lacks a label ({label_column!r}) or a flag ({trusted_column!r}): nothing is "
+                "left with --on-missing skip."
+            )
+        kept[name] = part.select(np.setdiff1d(np.arange(len(part)), missing)) if len(missing) else part
+    return kept

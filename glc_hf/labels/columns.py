@@ -131,7 +131,12 @@ def _find_label(
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        raise _unclear("no column is known to hold the labels", features or names, option, NoLabelColumn)
+        raise _unclear(
+            "no column is known to hold the labels",
+            features or names,
+            f"{option.rstrip('=')}, or the columns of votes or soft labels",
+            NoLabelColumn,
+        )
     raise _unclear(problem, features or names, option)
 
 

@@ -69,8 +69,8 @@ from glc_hf.training.stages import (
     shorten,
 )
 from glc_hf.training.training_data import training_data
-from glc_hf.voted_rows import has_votes, label_by_probabilities, label_column_of
-from glc_hf.voted_streams import label_training_set
+from glc_hf.voted.voted_rows import has_votes, label_by_probabilities, label_column_of
+from glc_hf.voted.voted_streams import label_training_set
 
 
 logger = logging.get_logger(__name__)

@@ -24,8 +24,8 @@ from glc_hf.methods.base import Method, Part, Stage
 from glc_hf.randomness import random_uint64
 from glc_hf.training.batches import FlaggedRows, MixedSampler
 from glc_hf.training.config import GLCConfig
-from glc_hf.voted_rows import VotedRows, label_column_of
-from glc_hf.voted_streams import VotedStream
+from glc_hf.voted.voted_rows import VotedRows, label_column_of
+from glc_hf.voted.voted_streams import VotedStream
 
 
 logger = logging.get_logger(__name__)

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .review_pages import Page
 
 
 @pytest.fixture(scope="package")
@@ -28,3 +31,31 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Callable[..., Page]:
+    """Open a page with an empty storage, at a width of 1400 pixels."""
+    size = {"width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+
+    def open_page(html: str) -> Page:
+        path = tmp_path / "audit.html"
+        path.write_text(html, encoding="utf-8")
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        folder = {"behavior": "allow", "downloadPath": str(tmp_path)}
+        browser.execute_cdp_cmd("Browser.setDownloadBehavior", folder)
+        # The picker of files can't be operated without a screen; a test of its own replaces it.
+        added = browser.execute_cdp_cmd(
+            "Page.addScriptToEvaluateOnNewDocument", {"source": "delete window.showSaveFilePicker"}
+        )
+        added_scripts.append(added["identifier"])
+        browser.get_log("browser")
+        browser.get(path.as_uri())
+        browser.execute_script("localStorage.clear(); decisions.clear(); tell(''); filter()")
+        return Page(browser)
+
+    added_scripts: list[str] = []
+    yield open_page
+    for identifier in added_scripts:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": identifier})

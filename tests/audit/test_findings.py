@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 import torch
 from datasets import ClassLabel, Value
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 from transformers import DataCollatorForTokenClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.audit.findings import COLUMNS, Findings, verdicts_on
+from glc_hf.audit.findings import COLUMNS, Evidence, Findings, verdicts_on
+from glc_hf.audit.judging import judge
+from glc_hf.intervals import wilson_interval
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows, token_bert, token_rows
 
 
@@ -122,6 +126,62 @@ def test_interval_contains_the_number_of_wrong_labels(strength: float) -> None:
         total = Findings(matrix, np.arange(1000), None, given[100:], *verdicts).total_wrong
         inside += total.low <= (given[100:] != true[100:]).sum() <= total.high
     assert inside >= 170
+
+
+def test_evidence_of_an_audit_compares_trusted_labels_with_those_of_the_noisy_source(trainer: GLCTrainer) -> None:
+    data = trainer.train_dataset
+    judged = judge(trainer, data, folds=0)
+    untrusted = ~np.asarray(data["trusted"])
+    probs = torch.softmax(judged.log_probs.double(), dim=1).numpy()
+    p_given = probs[np.arange(len(data)), np.asarray(data["label"])]
+    assert judged.evidence() == (pytest.approx((1 - p_given)[untrusted].sum()), 0, 0)
+    noisy = np.asarray(data["label"]).copy()
+    first = np.flatnonzero(~untrusted)[:7]
+    noisy[first] = (noisy[first] + 1) % 3
+    trainer.args.noisy_label_column = "noisy"
+    evidence = judge(trainer, data.add_column("noisy", noisy.tolist()), folds=0).evidence()
+    trainer.args.noisy_label_column = None
+    assert evidence[1:] == ((~untrusted).sum(), 7)
+
+
+def test_wrong_labels_are_counted_on_trusted_rows_with_noisy_labels() -> None:
+    findings = _findings([0] * 500, [0] * 500, np.r_[np.full(400, 0.25), np.zeros(100)], trusted_rows=[50, 50])
+    findings.evidence = Evidence(independent=90.0, compared=100, compared_wrong=60)
+    total = findings.total_wrong
+    low, high = wilson_interval(0.6, 100, 0.9)
+    by_chance = 1.6449 * np.sqrt(0.24 / 400)
+    assert total.expected == pytest.approx(240)
+    assert total.low == pytest.approx(400 * (0.6 - np.hypot(0.6 - low, by_chance)), abs=1e-2)
+    assert total.high == pytest.approx(400 * (0.6 + np.hypot(high - 0.6, by_chance)), abs=1e-2)
+    assert str(total).endswith("counted on 100 trusted rows with their noisy labels)")
+
+
+def test_without_noisy_labels_of_trusted_rows_the_interval_includes_both_kinds_of_errors() -> None:
+    findings = _findings([0] * 500, [0] * 500, np.r_[np.full(400, 0.25), np.zeros(100)], trusted_rows=[50, 50])
+    by_class = findings.total_wrong
+    del findings.total_wrong
+    findings.evidence = Evidence(independent=300.0)
+    total = findings.total_wrong
+    assert total.expected == pytest.approx(200)
+    assert total.low == by_class.low
+    assert total.high == pytest.approx(300 + 1.6449 * np.sqrt(400 * 0.75 * 0.25), abs=1e-2)
+    assert str(total).endswith("estimated from 100 trusted rows without their noisy labels)")
+    del findings.total_wrong
+    findings.evidence = Evidence(independent=400.0)
+    assert findings.total_wrong.high == 400
+
+
+@drawn(st.integers(0, 50), st.integers(1, 50), st.integers(1, 300), st.floats(0, 1))
+def test_total_is_in_its_interval_and_never_more_than_the_untrusted_labels(
+    wrong: int, compared: int, number: int, share: float
+) -> None:
+    p_wrong = np.linspace(0.01, 0.99, number)
+    for evidence in (None, Evidence(share * number), Evidence(share * number, compared, min(wrong, compared))):
+        findings = _findings([0] * number, [0] * number, p_wrong, trusted_rows=[3, 3])
+        findings.evidence = evidence
+        total = findings.total_wrong
+        assert -1e-9 <= total.low <= total.expected + 1e-9
+        assert total.expected <= total.high + 1e-9 <= number + 1e-6
 
 
 def test_wrong_labels_have_the_largest_p_wrong(trainer: GLCTrainer) -> None:

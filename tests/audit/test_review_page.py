@@ -5,16 +5,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
 import json
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 from datasets import Dataset
 from PIL import Image
 
@@ -23,113 +19,14 @@ from glc_hf.audit.corrections import correct_labels
 from glc_hf.audit.decisions import Decisions
 from glc_hf.audit.findings import Findings
 from glc_hf.audit.page import make_page
-from glc_hf.correction.sources import SourceRow, SourceTable
 
-
-NAMES = ["cat", "dog", "<b>cow</b>"]
-EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
-
-
-class Page:
-    """A page in the browser."""
-
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
-
-    def find(self, selector: str) -> Any:
-        return self.driver.find_element("css selector", selector)
-
-    def text(self, selector: str) -> str:
-        return self.find(selector).text
-
-    def keys(self, *keys: str) -> None:
-        """Press keys while the list has the focus, as it has after loading."""
-        for key in keys:
-            self.driver.switch_to.active_element.send_keys(key)
-
-    def click(self, selector: str) -> None:
-        self.find(selector).click()
-
-    def wait_for(self, selector: str, text: str) -> None:
-        """Wait until an element contains a text: reading a file takes a moment."""
-        for _ in range(100):
-            if text in self.text(selector):
-                return
-            time.sleep(0.03)
-        raise AssertionError(f"{selector} has {self.text(selector)!r}, not {text!r}")
-
-    def choose(self, selector: str, value: str) -> None:
-        """Choose an option of a select element."""
-        self.find(f"{selector} option[value='{value}']").click()
-
-    def script(self, code: str, *arguments: Any) -> Any:
-        return self.driver.execute_script(code, *arguments)
-
-    @property
-    def row(self) -> int:
-        """The number of the current row."""
-        return int(self.text("#place span").split()[1].replace(",", "").rstrip(","))
-
-    @property
-    def listed(self) -> list[str]:
-        return self.script("return [...document.querySelectorAll('.row')].map((row) => row.innerText)")
-
-    def reload(self) -> None:
-        self.driver.refresh()
-
-    def severe(self) -> list[Any]:
-        return [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
-
-
-@pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Callable[..., Page]:
-    """Open a page with an empty storage, at a width of 1400 pixels."""
-    size = {"width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-
-    def open_page(html: str) -> Page:
-        path = tmp_path / "audit.html"
-        path.write_text(html, encoding="utf-8")
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-        folder = {"behavior": "allow", "downloadPath": str(tmp_path)}
-        browser.execute_cdp_cmd("Browser.setDownloadBehavior", folder)
-        # The picker of files can't be operated without a screen; a test of its own replaces it.
-        added = browser.execute_cdp_cmd(
-            "Page.addScriptToEvaluateOnNewDocument", {"source": "delete window.showSaveFilePicker"}
-        )
-        added_scripts.append(added["identifier"])
-        browser.get_log("browser")
-        browser.get(path.as_uri())
-        browser.execute_script("localStorage.clear(); decisions.clear(); tell(''); filter()")
-        return Page(browser)
-
-    added_scripts: list[str] = []
-    yield open_page
-    for identifier in added_scripts:
-        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": identifier})
-
-
-def _dataset(number: int) -> Dataset:
-    given = np.arange(number) % 3
-    texts = [f"{EVIL if n % 5 == 0 else 'text'} number {n}" for n in range(number)]
-    return Dataset.from_dict({"text": texts, "label": [NAMES[label] for label in given]})
-
-
-def _html(number: int = 30, names: list[str] | None = NAMES, limit: int = 100_000) -> str:
-    """Rows in the order of the page: row n has class n mod 3 and the next class as suggestion; the last rows are no
-    issues."""
-    rows = np.arange(number)
-    given = rows % 3
-    suggested = np.where(rows >= 0.8 * number, given, (given + 1) % 3)
-    p_wrong = np.linspace(0.999, 0.001, number)
-    findings = Findings(CorruptionMatrix.uniform(3, 0.3, label_names=names), rows, None, given, suggested, p_wrong)
-    return make_page(findings, _dataset(number), ("text",), "text", "Review", limit, label_column="label")
+from .review_pages import EVIL, NAMES, page_dataset, page_html
 
 
 def test_decisions_by_keyboard_undo_and_progress(show) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    page = show(_html())
+    page = show(page_html())
     assert page.row == 0
     page.keys("k")
     page.keys("s")
@@ -169,7 +66,7 @@ def test_decisions_by_keyboard_undo_and_progress(show) -> None:
 
 
 def test_decisions_by_mouse_and_another_class(show) -> None:
-    page = show(_html())
+    page = show(page_html())
     page.click("#take")
     page.click("#keep")
     page.click("#skip")
@@ -200,7 +97,7 @@ def test_decisions_by_mouse_and_another_class(show) -> None:
 
 
 def test_text_of_rows_is_shown_as_text(show) -> None:
-    page = show(_html())
+    page = show(page_html())
     assert page.driver.title == "Review"
     assert page.text("#content") == f"{EVIL} number 0"
     assert (
@@ -212,8 +109,38 @@ def test_text_of_rows_is_shown_as_text(show) -> None:
     assert page.driver.title == "Review"
 
 
+def test_rows_suggested_to_check_next_are_marked_filtered_and_ordered(show) -> None:
+    # Row 29 is not among the 20 most suspicious ones, but suggested.
+    page = show(page_html(limit=20, reasons={29: "the model predicts cat 51% or dog 49%", 4: "<b>why</b>", 11: "new"}))
+    assert page.text("#limit").startswith("21 of 30 rows")
+    marked = [line for line in page.listed if "check next" in line]
+    assert len(marked) == 2  # row 29 is below the visible part
+    assert not page.find("#reason").is_displayed()
+    page.click("#next-filter")
+    assert page.text("#count") == "3 of 21 match"
+    assert page.row == 4
+    assert page.text("#reason") == "Suggested to check next: <b>why</b>"
+    page.choose("#order", "next")
+    assert [line.split("number ")[1] for line in page.listed] == ["29", "4", "11"]
+    page.keys("k")  # the focus is on the select element
+    page.find("#list").send_keys("k")
+    assert page.row == 4
+    assert page.script("return [...decisions.keys()]") == ["29"]
+    page.click("#clear")
+    assert page.text("#count") == "21 of 21 match"
+    assert [line.split("number ")[1] for line in page.listed][:4] == ["29", "4", "11", "0"]
+    assert page.severe() == []
+
+
+def test_without_suggested_rows_there_is_no_filter_for_them(show) -> None:
+    page = show(page_html())
+    assert not page.find("#next-filter").is_displayed()
+    assert page.driver.find_elements("css selector", "#order option[value=next]") == []
+    assert not any("check next" in line for line in page.listed)
+
+
 def test_filters_by_pair_state_text_and_probability(show) -> None:
-    page = show(_html())
+    page = show(page_html())
     page.choose("#pair", "1")  # cat → dog
     assert page.text("#count") == "8 of 30 match"
     assert all("cat → dog" in line for line in page.listed)
@@ -262,7 +189,7 @@ def _saved(folder: Path) -> Path:
 
 
 def test_reload_continues_and_the_saved_file_can_be_applied_and_loaded(show, tmp_path: Path) -> None:
-    page = show(_html())
+    page = show(page_html())
     page.keys("k", "s", "3", "x")
     page.reload()
     assert page.text("#status") == "4 decisions from your last visit."
@@ -280,7 +207,7 @@ def test_reload_continues_and_the_saved_file_can_be_applied_and_loaded(show, tmp
         "label": NAMES[2],
         "given_label": "dog",
     }
-    corrections = correct_labels(_dataset(30), Decisions.read(path))
+    corrections = correct_labels(page_dataset(30), Decisions.read(path))
     assert (corrections.reviewed, corrections.changed, corrections.skipped) == (3, 1, 1)
     assert corrections.dataset["label"][:3] == ["cat", NAMES[2], NAMES[2]]
 
@@ -295,7 +222,7 @@ def test_reload_continues_and_the_saved_file_can_be_applied_and_loaded(show, tmp
 
 
 def test_files_that_do_not_fit_are_not_loaded(show, tmp_path: Path) -> None:
-    page = show(_html())
+    page = show(page_html())
     page.keys("k", "s")
     text = page.script("return fileText()")
     page.keys("u", "u")
@@ -321,7 +248,7 @@ def test_files_that_do_not_fit_are_not_loaded(show, tmp_path: Path) -> None:
 
 
 def test_a_picked_file_is_written_after_every_decision(show) -> None:
-    page = show(_html())
+    page = show(page_html())
     page.script(
         """
         window.written = [];
@@ -343,7 +270,7 @@ def test_a_picked_file_is_written_after_every_decision(show) -> None:
 
 
 def test_full_storage_is_reported_and_decisions_stay(show) -> None:
-    page = show(_html())
+    page = show(page_html())
     page.script("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError') }")
     page.keys("k")
     page.wait_for("#status", "save them to a file before you close the page")
@@ -355,7 +282,7 @@ def test_search_for_one_of_many_classes(show) -> None:
     names = [f"class {n}" for n in range(200)]
     rows = np.arange(40)
     findings = Findings(CorruptionMatrix.flip(200, 0.4, label_names=names), rows, None, rows, rows + 7, rows / 40)
-    page = show(make_page(findings, _dataset(40), ("text",), "text", "Review", 100))
+    page = show(make_page(findings, page_dataset(40), ("text",), "text", "Review", 100))
     assert len(page.driver.find_elements("css selector", "#chips button")) == 10
     first = page.row
     page.keys("c")
@@ -377,7 +304,7 @@ def test_classes_that_are_digits_have_their_own_keys(show) -> None:
     findings = Findings(
         CorruptionMatrix.flip(10, 0.4), given, None, given, (given + 1) % 10, np.linspace(0.9, 0.8, 10)
     )
-    page = show(make_page(findings, _dataset(10), ("text",), "text", "Review", 100))
+    page = show(make_page(findings, page_dataset(10), ("text",), "text", "Review", 100))
     assert not page.find("#class-search").is_displayed()
     page.keys("7", "0")
     assert page.script("return [decisions.get('0').label, decisions.get('1').label]") == [7, 0]
@@ -411,7 +338,7 @@ def test_images_and_words_in_context(show) -> None:
 
 
 def test_a_hundred_thousand_rows_are_fluent(show, tmp_path: Path) -> None:
-    html = _html(100_000)
+    html = page_html(100_000)
     assert len(html) < 12_000_000
     page = show(html)
     times = page.script(
@@ -445,7 +372,7 @@ def test_a_hundred_thousand_rows_are_fluent(show, tmp_path: Path) -> None:
 
 def test_more_rows_than_the_browser_can_place_are_all_reachable(show) -> None:
     # As if the largest height of an element were 6,000 pixels, a third of the list.
-    html = _html(300).replace("MAX_HEIGHT = 12_000_000", "MAX_HEIGHT = 6_000")
+    html = page_html(300).replace("MAX_HEIGHT = 12_000_000", "MAX_HEIGHT = 6_000")
     script = re.search(r"<script>(.*?)</script>", html, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page = show(re.sub(r"sha256-[^']*", lambda _: f"sha256-{digest}", html, count=1))
@@ -460,48 +387,3 @@ def test_more_rows_than_the_browser_can_place_are_all_reachable(show) -> None:
             "return r.top >= l.top - 1 && r.bottom <= l.bottom + 1"
         )
         assert box, position
-
-
-def _axe() -> str:
-    """The source of axe-core: of the npm package if it is installed here, else of the Python package."""
-    path = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-    spec = importlib.util.find_spec("axe_core_python")
-    if not path.is_file() and spec is not None:
-        path = Path(spec.origin).parent / "axe.min.js"
-    if not path.is_file():
-        pytest.skip("axe-core is not installed: `pip install axe-core-python` or `npm install axe-core`")
-    return path.read_text(encoding="utf-8")
-
-
-def _violations(page: Page) -> list[Any]:
-    page.driver.execute_script(_axe())
-    result = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-    return [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in result["violations"]]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 390])
-def test_page_passes_the_accessibility_rules_of_axe(show, scheme: str, width: int) -> None:
-    _axe()
-    page = show(_html(200))
-    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-    page.reload()
-    page.keys("k", "s", "x")
-    assert page.script("return document.documentElement.scrollWidth <= window.innerWidth")
-    assert _violations(page) == []
-
-
-def test_images_many_classes_warnings_and_sources_pass_the_rules_of_axe(show) -> None:
-    _axe()
-    rows = np.arange(30)
-    findings = Findings(CorruptionMatrix.flip(40, 0.4), rows, None, rows, rows + 1, rows / 30)
-    pictures = Dataset.from_dict({"image": [Image.new("RGB", (8, 8))] * 30})
-    source = SourceRow("rule", 90, 0.9, 30, 3, 0.1, 0.05, 0.2, 0.1, 0.3, None, 1.0, [], hurts=True)
-    warnings, sources = ["few trusted rows"], SourceTable([source])
-    page = show(make_page(findings, pictures, ("image",), "image", "t", 100, warnings, sources))
-    assert _violations(page) == []
-    page.choose("#state", "skip")  # nothing matches
-    assert _violations(page) == []

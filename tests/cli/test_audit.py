@@ -95,6 +95,61 @@ def test_columns_and_flags_are_those_of_the_run(glc_hf, tmp_path: Path, tiny_ber
     assert "rows: 120 (0 trusted)\n" in outcome.out
 
 
+def test_wrong_labels_are_counted_on_trusted_rows_that_have_their_noisy_label(
+    glc_hf, folder: Path, tmp_path: Path
+) -> None:
+    table = pd.read_csv(folder / "train.csv")
+    trusted = table.trusted == "yes"
+    table["before"] = table.label.where(trusted)  # empty in untrusted rows
+    wrong = table.index[trusted][:12]
+    table.loc[wrong, "before"] = table.label[wrong].map(dict(zip(CLASSES, (*CLASSES[1:], CLASSES[0]), strict=True)))
+    table.to_csv(tmp_path / "before.csv", index=False)
+    argv = ["audit", folder / "model", "--dataset", tmp_path / "before.csv", "--output-dir", tmp_path / "out"]
+    counted = glc_hf(*argv, "--noisy-label-column", "before")
+    assert counted.code == 0, counted.err
+    line = "wrong labels: 36 (90% interval 20 to 56, counted on 60 trusted rows with their noisy labels)"
+    assert line in counted.out
+    assert "estimated from 48 trusted rows without their noisy labels" in glc_hf(*argv).out
+    assert "there is no column 'gone'" in glc_hf(*argv, "--noisy-label-column", "gone").complaint
+
+
+def test_exports_to_other_tools_come_back_with_apply(glc_hf, folder: Path, tmp_path: Path) -> None:
+    argv = ["audit", folder / "model", "--dataset", folder / "train.csv", "--output-dir", tmp_path / "out"]
+    outcome = glc_hf(*argv, "--page-rows", "5", "--suggest", "3", "--export", "label-studio", "argilla")
+    assert outcome.code == 0, outcome.err
+    table, suggested = (pd.read_csv(tmp_path / "out" / name) for name in ("audit.csv", "suggest.csv"))
+    tasks = json.loads((tmp_path / "out" / "label_studio.json").read_text(encoding="utf-8"))
+    rows = [task["data"]["row"] for task in tasks]
+    assert rows[:3] == suggested.row.tolist()
+    assert [task["data"]["reason"] for task in tasks[:3]] == suggested.reason.tolist()
+    assert table.is_label_issue[rows[3:]].all()
+    assert f"exported for label-studio and argilla: {len(rows)} rows\n" in outcome.out
+    assert "<Choices" in (tmp_path / "out" / "label_studio.xml").read_text()
+    records = json.loads((tmp_path / "out" / "argilla" / "records.json").read_text())
+    assert [record["metadata"]["row"] for record in records] == rows
+    # A person answers what is true.
+    for task, record in zip(tasks, records, strict=True):
+        truth = table.truth[task["data"]["row"]]
+        [result] = task["predictions"][0]["result"]
+        task["annotations"] = [{"id": 1, "result": [{**result, "value": {"choices": [truth]}}]}]
+        record |= {"status": "completed", "responses": {"label": [{"value": truth, "user_id": "u"}]}}
+    for name, content in {"ls.json": tasks, "records.json": records}.items():
+        (tmp_path / name).write_text(json.dumps(content))
+        cleaned = tmp_path / f"cleaned-{name}.csv"
+        applied = glc_hf("apply", tmp_path / name, "--dataset", folder / "train.csv", "--output", cleaned)
+        assert applied.code == 0, applied.err
+        result = pd.read_csv(cleaned)
+        assert (result.label[rows] == result.truth[rows]).all()
+        assert result.trusted[rows].all()
+        assert (result.label_source == "reviewed").sum() == len(rows)
+    # Rows of another file: nothing is written.
+    other = write_csv(tmp_path / "other.csv", text_rows(len(table), seed=9))
+    refused = glc_hf("apply", tmp_path / "ls.json", "--dataset", other, "--output", tmp_path / "no.csv")
+    assert refused.code == 2
+    assert "ls.json, row" in refused.complaint
+    assert not (tmp_path / "no.csv").exists()
+
+
 def test_folds_and_suggested_rows(glc_hf, folder: Path, tmp_path: Path) -> None:
     argv = ["audit", folder / "model", "--dataset", folder / "train.csv", "--output-dir", tmp_path / "out"]
     with quick_pool(tmp_path / "cache"):
@@ -114,6 +169,7 @@ def test_folds_and_suggested_rows(glc_hf, folder: Path, tmp_path: Path) -> None:
         assert chosen[name].tolist() == table[name].iloc[chosen.row].tolist()
     page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
     assert "cross-fitted in 3 folds" in page
+    assert all(json.dumps(reason)[1:-1] in page for reason in chosen.reason)  # they are marked on the page
     assert "suggested to check next" not in glc_hf(*argv).out
 
 
@@ -182,6 +238,9 @@ def test_token_labels_are_audited_per_word_and_truncated_words_have_no_p_wrong(
     assert json.loads(lists.suggested_label[1])[0] == "animal"
     assert json.loads(lists.p_wrong[0])[14:] == [None] * 26
     assert "NaN" not in lists.p_wrong[0]
+    refused = glc_hf("audit", tmp_path / "model", "--dataset", data, "--export", "argilla", "--output-dir", tmp_path)
+    assert "labels per token can't be exported" in refused.complaint
+    assert not (tmp_path / "audit.csv").exists()
 
 
 def _copy_with(folder: Path, copy: Path, matrix: CorruptionMatrix | None = None, **facts: Any) -> Path:

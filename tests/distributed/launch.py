@@ -19,6 +19,13 @@ ROOT = Path(__file__).parents[2]
 
 def launch(launcher: str, processes: int, folder: Path) -> dict[str, Any]:
     """Run `tests.distributed.run_training` in several processes. Returns the results of the main process."""
+    run(launcher, processes, "tests.distributed.run_training", folder)
+    results = json.loads((folder / "results.json").read_text())
+    return {**results, "tensors": load_file(folder / "tensors.safetensors")}
+
+
+def run(launcher: str, processes: int, module: str, *words: Any) -> str:
+    """Run a module with arguments in several processes. Returns what they print."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -32,10 +39,9 @@ def launch(launcher: str, processes: int, folder: Path) -> dict[str, Any]:
             "--mixed_precision=no", "--dynamo_backend=no", f"--main_process_port={port}",
         ],
     }  # fmt: skip
-    command = [sys.executable, "-m", *commands[launcher], "-m", "tests.distributed.run_training", str(folder)]
+    command = [sys.executable, "-m", *commands[launcher], "-m", module, *map(str, words)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400)
     if finished.returncode != 0:
         raise AssertionError(f"{processes} processes failed:\n{finished.stdout[-2000:]}\n{finished.stderr[-6000:]}")
-    results = json.loads((folder / "results.json").read_text())
-    return {**results, "tensors": load_file(folder / "tensors.safetensors")}
+    return finished.stdout

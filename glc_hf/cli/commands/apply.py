@@ -98,7 +98,8 @@ def _parser() -> argparse.ArgumentParser:
         "decisions",
         nargs="?",
         metavar="DECISIONS",
-        help="file saved by the review page, or a CSV, TSV, JSON or JSONL table with the columns row and label",
+        help="file saved by the review page, export of Label Studio or Argilla, or CSV, TSV, JSON or JSONL table with "
+        "the columns row and label",
     )
     add(
         "--dataset",

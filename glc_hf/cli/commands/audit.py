@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from glc_hf.cli.options import ANSWER_COLUMNS
 
 
 _SHOWN_CORRECTIONS = 3
+_TOOLS = ("label-studio", "argilla")
 
 
 def main(argv: list[str]) -> int:
@@ -21,10 +23,13 @@ def main(argv: list[str]) -> int:
     from glc_hf.cli.terminal import print_table, say, set_up_messages, spinner
     from glc_hf.intervals import format_count
 
-    set_up_messages(quiet=not sys.stdout.isatty())
+    main_process = os.environ.get("RANK", "0") == "0"
+    set_up_messages(quiet=not sys.stdout.isatty(), main_process=main_process)
     folder = Path(arguments.folder).expanduser()
     with spinner(f"auditing with {folder.name}"):
-        findings, num_trusted, paths, warnings, num_suggested = audit_folder(folder, arguments)
+        findings, num_trusted, paths, warnings, num_suggested, num_exported = audit_folder(folder, arguments)
+    if not main_process:
+        return 0
     for warning in warnings:
         say(warning if warning.startswith("verdict") else f"warning: {warning}")
     if findings.note:
@@ -33,7 +38,7 @@ def main(argv: list[str]) -> int:
     lines = {
         "labels" if findings.word is not None else "rows": f"{len(findings):,} ({num_trusted:,} trusted)",
         "label issues": f"{findings.num_issues:,}",
-        "expected wrong labels": f"{total}, {total.expected / max(len(findings), 1):.1%} of all",
+        "wrong labels": f"{total}, {total.expected / max(len(findings), 1):.1%} of all",
     }
     corrections = findings.corrections(_SHOWN_CORRECTIONS)
     if corrections:
@@ -41,6 +46,8 @@ def main(argv: list[str]) -> int:
         lines["most frequent corrections"] = text
     if arguments.suggest:
         lines["suggested to check next"] = format_count(num_suggested)
+    if arguments.export:
+        lines[f"exported for {' and '.join(arguments.export)}"] = format_count(num_exported)
     print_table("glc_hf: audit", list(lines.items()))
     say(f"written to: {', '.join(map(str, paths))}")
     say(f"next: glc-hf review {shlex.quote(str(paths[0].parent))}")
@@ -67,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--split", default="train", help="split to audit (default: train)")
     add("--label-column", metavar="COLUMN", help="column of the labels; default: that of the run, or a usual name")
     add("--trusted-column", metavar="COLUMN", help="column of the flags; default: that of the run, or trusted")
+    add(
+        "--noisy-label-column",
+        metavar="COLUMN",
+        help="column of the labels of the noisy source, also in trusted rows, where the wrong ones are then counted",
+    )
     for name in ("text", "text-pair", "image", "tokens"):
         add(
             f"--{name}-column", metavar="COLUMN", help="column of the input; default: that of the run, or a usual name"
@@ -93,6 +105,15 @@ def _parser() -> argparse.ArgumentParser:
         "network (default: 5 if the network has learned more than half of the wrong labels, else 0)",
     )
     add("--suggest", type=int, default=0, metavar="N", help="write the N rows to check next to suggest.csv")
+    add(
+        "--export",
+        nargs="+",
+        choices=_TOOLS,
+        metavar="TOOL",
+        help="also write the label issues (at most --page-rows) and the rows of --suggest for other tools: "
+        "label-studio (label_studio.json with the tasks, label_studio.xml with the labeling configuration) or argilla "
+        "(a folder for rg.Dataset.from_disk). `glc-hf apply` takes their exports",
+    )
     add("--max-length", type=int, metavar="N", help="truncate texts to this many tokens")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--page-rows", type=int, default=5000, metavar="N", help="maximum number of rows on the page (default: 5000)")

@@ -26,7 +26,7 @@ from glc_hf.labels.storage import to_arrow
 from glc_hf.labels.transforms import READ_AHEAD, add_to_stream, batches_of_stream
 from glc_hf.labels.vote_columns import check_source_columns, fill_labels, integers_are_names, read_votes
 from glc_hf.labels.votes import Votes
-from glc_hf.voted_rows import VotedRows, label_by_votes, label_column_of, most_probable_labels
+from glc_hf.voted.voted_rows import VotedRows, label_by_votes, label_column_of, most_probable_labels
 
 
 logger = logging.get_logger(__name__)
@@ -79,7 +79,7 @@ def label_training_set(
 def label_stream_by_votes(dataset: IterableDataset, args: Any, num_labels: int, network: Any) -> VotedStream:
     """
     Count the votes on the first 100,000 rows of a stream, and label the stream by its votes as
-    [`~glc_hf.voted_rows.label_by_votes`] labels a `Dataset`.
+    [`~glc_hf.voted.voted_rows.label_by_votes`] labels a `Dataset`.
 
     Args:
         dataset (`IterableDataset`): It is read from its beginning here, and again in training.
