@@ -89,7 +89,7 @@ class MatrixRecorder(TrainerCallback):
         self.matrices: dict[int, CorruptionMatrix] = {}
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:
-        if self.trainer is not None and state is self.trainer.state:
+        if self.trainer is not None and self.trainer.first_stage is None:
             self.matrices[state.global_step] = self.trainer.corruption_matrix
 
 

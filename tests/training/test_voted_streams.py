@@ -13,11 +13,12 @@ from datasets import ClassLabel, Dataset, IterableDataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glc_hf import GLCTrainer, voted_streams
+from glc_hf import GLCTrainer
 from glc_hf.hub.model_card import ModelCardCallback
 from glc_hf.labels.label_batch import VOTES_KEY
 from glc_hf.labels.transforms import batches_of_stream
 from glc_hf.training.stage_trainer import StageTrainer
+from glc_hf.voted import voted_streams
 from tests.labels.streamed import arrow, python, typed
 from tests.training.test_voted_rows import (
     SOURCES,
