@@ -1,0 +1,231 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""
+Accuracy after 0, 50, 100 and 200 more rows were checked, which `suggest`, cleanlab or chance chose.
+
+The tasks are those of `real_noise.py`, with at most 2,000 training rows and 30 trusted rows drawn by seed. 50, 50 and
+100 rows get their gold labels and become trusted rows. The pool of linear models of method `auto` is fitted again
+after each step, and the next rows are chosen with it. `cleanlab` takes the rows with the lowest
+`cleanlab.rank.get_label_quality_scores`, `activelab` those with the lowest
+`cleanlab.multiannotator.get_active_learning_scores`, both with the probabilities of the same model. The accuracy is
+that on the test rows. The rule of `suggest` was chosen on other rows, of the training split, with seeds 0 to 2. Needs
+`pip install cleanlab` (extra `bench`). Each finished run is one line of the results file and is not repeated.
+
+    python benchmarks/relabelling.py --data <folder>/real
+    python benchmarks/relabelling.py --summary
+    python benchmarks/relabelling.py --picture docs/relabelling.png
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from real_noise import default_cache
+from result_files import RESULTS as FOLDER
+from result_files import add_run, make_runs_parser, read_runs
+
+
+RESULTS = FOLDER / "relabelling.jsonl"
+TASKS = ("semeval", "semeval_llm", "trec", "labelme", "youtube", "crowd")
+TRUSTED = 30
+MOST_ROWS = 2000
+CHECKED = (0, 50, 100, 200)
+RANDOM_DRAWS = 3
+NAMES = ("random", "cleanlab", "activelab", "suggest")
+# Checking 200 random rows must gain this much, otherwise there is nothing to save.
+_SMALLEST_GAIN = 0.01
+
+
+# ---------------------------------------------------------------------- runs
+def run(task: str, seed: int, names: Sequence[str], options: Any) -> list[dict[str, Any]]:
+    """The curves of one task and seed."""
+    import numpy as np
+    from real_noise_tasks import TASKS as REAL
+    from real_noise_tasks import draw_cell, load_features, load_source
+
+    known = REAL[task]
+    source = load_source(options.data, known.folder, known.kind)
+    features = load_features(options.data, known.folder, known.kind, options.cache)
+    cell = draw_cell(source, known.noise, TRUSTED, seed, most=MOST_ROWS)
+    first = _Step(cell, features, seed)
+    results = []
+    for name in names:
+        for draw in range(RANDOM_DRAWS if name == "random" else 1):
+            rng = np.random.default_rng([seed, draw])
+            step, curve, wrong = first, [first.accuracy], 0
+            for before, after in pairwise(CHECKED):
+                rows = step.cell.untrusted[step.choose(name, after - before, rng)]
+                wrong += int((step.cell.labels[rows] != source.columns["label"][rows]).sum())
+                step = _Step(with_checked(step.cell, rows), features, seed)
+                curve.append(step.accuracy)
+            results.append(
+                {"task": task, "seed": seed, "name": name, "draw": draw, "accuracy": curve, "wrong_labels": wrong}
+            )
+    return results
+
+
+def with_checked(cell: Any, rows: Any) -> Any:
+    """The cell with more trusted rows, which have their gold labels."""
+    import numpy as np
+    from real_noise_tasks import Cell
+
+    labels = cell.labels.copy()
+    labels[rows] = cell.source.columns["label"][rows]
+    return Cell(cell.source, labels, np.sort(np.concatenate([cell.trusted, rows])), np.setdiff1d(cell.untrusted, rows))
+
+
+class _Step:
+    """The pool that is fitted on a cell, its accuracy on the test rows, and the rows that are chosen with it."""
+
+    def __init__(self, cell: Any, features: Any, seed: int) -> None:
+        from real_noise_linear import LinearCell
+
+        self.cell, self.seed, self.linear = cell, seed, LinearCell(cell, features, seed)
+        predicted = self.linear.pool.log_probs(self.linear.test).argmax(dim=-1)
+        self.accuracy = round(float((predicted == self.linear.test_labels).double().mean()), 5)
+
+    def choose(self, name: str, number: int, rng: Any) -> Any:
+        """Positions in `cell.untrusted`."""
+        import numpy as np
+
+        from glc_hf.audit.suggest import rows_to_check, value_of_checking
+
+        cell, linear = self.cell, self.linear
+        if name == "random":
+            return rng.permutation(len(cell.untrusted))[:number]
+        log_probs = linear.pool.log_probs(linear.untrusted).double().numpy()
+        if name == "suggest":
+            counts = np.bincount(cell.labels[cell.trusted], minlength=linear.num_labels)
+            features = ((linear.table.features - linear.table.mean) / linear.table.scale).numpy()
+            value = value_of_checking(log_probs, counts)
+            untrusted = features[cell.untrusted]
+            return rows_to_check(value, untrusted.__getitem__, features[cell.trusted], number, self.seed)
+        given = cell.labels[cell.untrusted]
+        return np.argsort(_cleanlab_scores(name, given, np.exp(log_probs)), kind="stable")[:number]
+
+
+def _cleanlab_scores(name: str, given: Any, probs: Any) -> Any:
+    from cleanlab.multiannotator import get_active_learning_scores
+    from cleanlab.rank import get_label_quality_scores
+
+    if name == "cleanlab":
+        return get_label_quality_scores(given, probs)
+    # Each row has one label, of one annotator.
+    return get_active_learning_scores(given[:, None], probs)[0]
+
+
+# ---------------------------------------------------------------------- tables
+def mean_curves() -> dict[str, dict[str, list[float]]]:
+    """The mean accuracy over seeds and draws, by task and name."""
+    runs = read_runs(RESULTS)
+    curves: dict[str, dict[str, list[float]]] = {}
+    for task in TASKS:
+        for name in NAMES:
+            found = [entry["accuracy"] for entry in runs if (entry["task"], entry["name"]) == (task, name)]
+            if found:
+                curves.setdefault(task, {})[name] = [statistics.mean(values) for values in zip(*found, strict=True)]
+    return curves
+
+
+def rows_needed(curve: Sequence[float], accuracy: float) -> float | None:
+    """The number of checked rows at which a curve, straight between its points, first has an accuracy."""
+    if curve[0] >= accuracy:
+        return 0.0
+    for place in range(1, len(curve)):
+        low, high = curve[place - 1 : place + 1]
+        if high >= accuracy:
+            share = (accuracy - low) / (high - low)
+            return CHECKED[place - 1] + share * (CHECKED[place] - CHECKED[place - 1])
+    return None
+
+
+def rows_saved(curve: Sequence[float], random: Sequence[float], place: int = -1) -> float:
+    """
+    Share of the rows that are saved: 1 − m/n, m the number of rows with which the curve has the accuracy of n random
+    rows. If it never has, n is the number of random rows with the accuracy of its last point m; at least −1.
+    """
+    number = rows_needed(curve, random[place])
+    if number is not None:
+        return 1 - number / CHECKED[place]
+    number = rows_needed(random, curve[-1])
+    return max(-1.0, 1 - CHECKED[-1] / number) if number else -1.0
+
+
+def summary() -> str:
+    """Table of the accuracies, and of the rows saved for the accuracy of 200 random rows."""
+    curves = mean_curves()
+    lines = ["| task | rows chosen by | " + " | ".join(f"{number} checked" for number in CHECKED) + " | rows saved |"]
+    lines.append("| --- " * (len(CHECKED) + 3) + "|")
+    saved: dict[str, list[float]] = {name: [] for name in NAMES[1:]}
+    for task, of_task in curves.items():
+        random = of_task["random"]
+        counts = random[-1] - random[0] >= _SMALLEST_GAIN
+        best = [max(round(curve[place], 3) for curve in of_task.values()) for place in range(len(CHECKED))]
+        for name, curve in of_task.items():
+            cells = [
+                f"**{value:.3f}**" if place and round(value, 3) == top else f"{value:.3f}"
+                for place, (value, top) in enumerate(zip(curve, best, strict=True))
+            ]
+            share = ""
+            if name in saved and counts:
+                saved[name].append(rows_saved(curve, random))
+                share = f"{saved[name][-1]:.0%}"
+            lines.append(f"| {task} | {name} | {' | '.join(cells)} | {share} |")
+    for name, values in saved.items():
+        if values:
+            mean = f"**{statistics.mean(values):.0%}**" if name == NAMES[-1] else f"{statistics.mean(values):.0%}"
+            lines.append(f"| **mean of {len(values)}** | {name} |" + " |" * len(CHECKED) + f" {mean} |")
+    return "\n".join(lines)
+
+
+def draw_picture(path: str) -> None:
+    """Draw the mean curves."""
+    import matplotlib.pyplot as plt
+
+    curves = mean_curves()
+    figure, axes = plt.subplots(2, 3, figsize=(9, 5), sharex=True, layout="constrained")
+    styles = dict(zip(NAMES, (("0.5", "--"), ("C1", ":"), ("C2", ":"), ("C0", "-")), strict=True))
+    for axis, (task, of_task) in zip(axes.flat, curves.items(), strict=False):
+        for name, curve in of_task.items():
+            color, line = styles[name]
+            axis.plot(CHECKED, curve, color=color, linestyle=line, marker="o", markersize=3, label=name)
+        axis.set_title(task, fontsize=10)
+        axis.set_xticks(CHECKED)
+        axis.grid(alpha=0.3)
+    axes[0, 0].legend(fontsize=8)
+    figure.supxlabel("rows checked", fontsize=10)
+    figure.supylabel("test accuracy", fontsize=10)
+    figure.savefig(path, dpi=90)
+
+
+def main() -> None:
+    parser = make_runs_parser(__doc__)
+    parser.set_defaults(seeds=[3, 4, 5])
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
+    parser.add_argument("--data", help="folder of the datasets")
+    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
+    parser.add_argument("--picture", help="only draw the curves, to this file")
+    options = parser.parse_args()
+    if options.picture:
+        draw_picture(options.picture)
+        return
+    if not options.summary:
+        if options.data is None:
+            parser.error("--data is needed to run; --summary prints the table of the finished runs")
+        import torch
+
+        torch.set_num_threads(options.threads)
+        options.cache = options.cache or default_cache()
+        finished = {(entry["task"], entry["seed"], entry["name"]) for entry in read_runs(RESULTS)}
+        for seed in options.seeds:
+            for task in options.tasks:
+                names = [name for name in NAMES if (task, seed, name) not in finished]
+                for result in run(task, seed, names, options) if names else ():
+                    add_run(RESULTS, result)
+    print(summary())
+
+
+if __name__ == "__main__":
+    main()
