@@ -18,7 +18,7 @@ that on the test rows. The rule of `suggest` was chosen on other rows, of the tr
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -28,19 +28,19 @@ from result_files import add_run, make_runs_parser, read_runs
 
 
 RESULTS = FOLDER / "relabelling.jsonl"
-TASKS = ("semeval", "semeval_llm", "trec", "labelme", "youtube", "crowd")
+TASKS = ("trec", "semeval", "labelme", "youtube", "semeval_llm", "crowd")
 TRUSTED = 30
 MOST_ROWS = 2000
 CHECKED = (0, 50, 100, 200)
-RANDOM_DRAWS = 3
+DRAWS = {"random": 2}
 NAMES = ("random", "cleanlab", "activelab", "suggest")
 # Checking 200 random rows must gain this much, otherwise there is nothing to save.
 _SMALLEST_GAIN = 0.01
 
 
 # ---------------------------------------------------------------------- runs
-def run(task: str, seed: int, names: Sequence[str], options: Any) -> list[dict[str, Any]]:
-    """The curves of one task and seed."""
+def run(task: str, seed: int, curves: Sequence[tuple[str, int]], options: Any) -> Iterator[dict[str, Any]]:
+    """Yield curves of one task and seed, from their names and the numbers of their draws."""
     import numpy as np
     from real_noise_tasks import TASKS as REAL
     from real_noise_tasks import draw_cell, load_features, load_source
@@ -48,22 +48,16 @@ def run(task: str, seed: int, names: Sequence[str], options: Any) -> list[dict[s
     known = REAL[task]
     source = load_source(options.data, known.folder, known.kind)
     features = load_features(options.data, known.folder, known.kind, options.cache)
-    cell = draw_cell(source, known.noise, TRUSTED, seed, most=MOST_ROWS)
-    first = _Step(cell, features, seed)
-    results = []
-    for name in names:
-        for draw in range(RANDOM_DRAWS if name == "random" else 1):
-            rng = np.random.default_rng([seed, draw])
-            step, curve, wrong = first, [first.accuracy], 0
-            for before, after in pairwise(CHECKED):
-                rows = step.cell.untrusted[step.choose(name, after - before, rng)]
-                wrong += int((step.cell.labels[rows] != source.columns["label"][rows]).sum())
-                step = _Step(with_checked(step.cell, rows), features, seed)
-                curve.append(step.accuracy)
-            results.append(
-                {"task": task, "seed": seed, "name": name, "draw": draw, "accuracy": curve, "wrong_labels": wrong}
-            )
-    return results
+    first = _Step(draw_cell(source, known.noise, TRUSTED, seed, most=MOST_ROWS), features, seed)
+    for name, draw in curves:
+        rng = np.random.default_rng([seed, draw])
+        step, accuracy, wrong = first, [first.accuracy], 0
+        for before, after in pairwise(CHECKED):
+            rows = step.cell.untrusted[step.choose(name, after - before, rng)]
+            wrong += int((step.cell.labels[rows] != source.columns["label"][rows]).sum())
+            step = _Step(with_checked(step.cell, rows), features, seed)
+            accuracy.append(step.accuracy)
+        yield {"task": task, "seed": seed, "name": name, "draw": draw, "accuracy": accuracy, "wrong_labels": wrong}
 
 
 def with_checked(cell: Any, rows: Any) -> Any:
@@ -204,6 +198,7 @@ def main() -> None:
     parser = make_runs_parser(__doc__)
     parser.set_defaults(seeds=[3, 4, 5])
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
+    parser.add_argument("--names", nargs="+", default=list(NAMES), choices=NAMES)
     parser.add_argument("--data", help="folder of the datasets")
     parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
     parser.add_argument("--picture", help="only draw the curves, to this file")
@@ -218,11 +213,12 @@ def main() -> None:
 
         torch.set_num_threads(options.threads)
         options.cache = options.cache or default_cache()
-        finished = {(entry["task"], entry["seed"], entry["name"]) for entry in read_runs(RESULTS)}
+        finished = {(entry["task"], entry["seed"], entry["name"], entry["draw"]) for entry in read_runs(RESULTS)}
         for seed in options.seeds:
             for task in options.tasks:
-                names = [name for name in NAMES if (task, seed, name) not in finished]
-                for result in run(task, seed, names, options) if names else ():
+                curves = [(name, draw) for name in options.names for draw in range(DRAWS.get(name, 1))]
+                curves = [curve for curve in curves if (task, seed, *curve) not in finished]
+                for result in run(task, seed, curves, options) if curves else ():
                     add_run(RESULTS, result)
     print(summary())
 

@@ -21,6 +21,7 @@ import digits
 import error_curve
 import paper_tables
 import real_noise
+import relabelling
 import review
 import sources
 import trec
@@ -36,6 +37,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "sources": sources.summary,
         "audit": audit.summary,
         "review": review.summary,
+        "relabelling": relabelling.summary,
         "trusted_rows": trusted_rows.summary,
         "error_curve": error_curve.summary,
         "bench": cost_table.summary,
