@@ -138,40 +138,46 @@ def rows_needed(curve: Sequence[float], accuracy: float) -> float | None:
 def rows_saved(curve: Sequence[float], random: Sequence[float], place: int = -1) -> float:
     """
     Share of the rows that are saved: 1 − m/n, m the number of rows with which the curve has the accuracy of n random
-    rows. If it never has, n is the number of random rows with the accuracy of its last point m; at least −1.
+    rows, `CHECKED[place]`. If it never has, n is the number of random rows with the accuracy of its last point m. At
+    least −1.
     """
     number = rows_needed(curve, random[place])
     if number is not None:
-        return 1 - number / CHECKED[place]
+        return max(-1.0, 1 - number / CHECKED[place])
     number = rows_needed(random, curve[-1])
     return max(-1.0, 1 - CHECKED[-1] / number) if number else -1.0
 
 
 def summary() -> str:
-    """Table of the accuracies, and of the rows saved for the accuracy of 200 random rows."""
-    curves = mean_curves()
-    lines = ["| task | rows chosen by | " + " | ".join(f"{number} checked" for number in CHECKED) + " | rows saved |"]
-    lines.append("| --- " * (len(CHECKED) + 3) + "|")
-    saved: dict[str, list[float]] = {name: [] for name in NAMES[1:]}
-    for task, of_task in curves.items():
+    """Table of the accuracies, and of the rows saved for the accuracies of 50, 100 and 200 random rows."""
+    lines = [
+        f"| task | rows chosen by | {' | '.join(f'{number} checked' for number in CHECKED)} | rows saved |",
+        "| --- " * (len(CHECKED) + 3) + "|",
+    ]
+    saved: dict[str, list[list[float]]] = {name: [] for name in NAMES[1:]}
+    for task, of_task in mean_curves().items():
         random = of_task["random"]
-        counts = random[-1] - random[0] >= _SMALLEST_GAIN
         best = [max(round(curve[place], 3) for curve in of_task.values()) for place in range(len(CHECKED))]
         for name, curve in of_task.items():
             cells = [
                 f"**{value:.3f}**" if place and round(value, 3) == top else f"{value:.3f}"
                 for place, (value, top) in enumerate(zip(curve, best, strict=True))
             ]
-            share = ""
-            if name in saved and counts:
-                saved[name].append(rows_saved(curve, random))
-                share = f"{saved[name][-1]:.0%}"
-            lines.append(f"| {task} | {name} | {' | '.join(cells)} | {share} |")
+            shares = ""
+            if name in saved and random[-1] - random[0] >= _SMALLEST_GAIN:
+                saved[name].append([rows_saved(curve, random, place) for place in range(1, len(CHECKED))])
+                shares = _percents(saved[name][-1])
+            lines.append(f"| {task} | {name} | {' | '.join(cells)} | {shares} |")
     for name, values in saved.items():
         if values:
-            mean = f"**{statistics.mean(values):.0%}**" if name == NAMES[-1] else f"{statistics.mean(values):.0%}"
-            lines.append(f"| **mean of {len(values)}** | {name} |" + " |" * len(CHECKED) + f" {mean} |")
+            means = [statistics.mean(column) for column in zip(*values, strict=True)]
+            line = f"{_percents(means)}; mean **{statistics.mean(means):.0%}**"
+            lines.append(f"| **mean of {len(values)} tasks** | {name} |" + " |" * len(CHECKED) + f" {line} |")
     return "\n".join(lines)
+
+
+def _percents(shares: Sequence[float]) -> str:
+    return ", ".join(f"{share:.0%}" for share in shares)
 
 
 def draw_picture(path: str) -> None:

@@ -82,9 +82,11 @@ def test_rows_that_stand_for_many_valuable_rows_come_first() -> None:
     sizes = [5, 100, 20]
     group = np.repeat(np.arange(3), sizes)
     features = 10 * np.eye(3)[group] + 0.1 * rng.normal(size=(125, 3))
-    chosen = _choose(np.ones(125), features, n=3)
-    assert group[chosen].tolist() == [1, 2, 0]
-    assert group[_choose(np.array([100.0, 1, 1])[group], features, n=3)].tolist() == [0, 1, 2]
+    for seed in range(10):
+        chosen = _choose(np.ones(125), features, n=3, seed=seed)
+        assert group[chosen].tolist() == [1, 2, 0]
+        chosen = _choose(np.array([100.0, 1, 1])[group], features, n=3, seed=seed)
+        assert group[chosen].tolist() == [0, 1, 2]
 
 
 def test_many_rows_need_the_features_of_the_candidates_only() -> None:

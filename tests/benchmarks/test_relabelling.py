@@ -36,6 +36,9 @@ def test_saved_rows_are_negative_for_a_curve_below_random(relabelling):
     assert relabelling.rows_saved([0.5, 0.6, 0.7, 0.8], random) == 0
     assert relabelling.rows_saved([0.5, 0.55, 0.6, 0.75], random) == pytest.approx(1 - 200 / 150)
     assert relabelling.rows_saved([0.5, 0.5, 0.5, 0.5], random) == -1
+    assert relabelling.rows_saved([0.5, 0.7, 0.7, 0.8], random, place=1) == pytest.approx(0.5)
+    assert relabelling.rows_saved([0.5, 0.55, 0.65, 0.8], random, place=1) == pytest.approx(1 - 75 / 50)
+    assert relabelling.rows_saved([0.5, 0.5, 0.5, 0.8], random, place=1) == -1
 
 
 def test_tasks_without_gain_are_shown_but_not_in_the_mean(relabelling, tmp_path, monkeypatch):
@@ -54,8 +57,8 @@ def test_tasks_without_gain_are_shown_but_not_in_the_mean(relabelling, tmp_path,
     table = relabelling.summary().splitlines()
     assert table[2:] == [
         "| trec | random | 0.500 | 0.600 | 0.700 | 0.850 |  |",
-        "| trec | suggest | 0.500 | **0.700** | **0.850** | **0.900** | 50% |",
+        "| trec | suggest | 0.500 | **0.700** | **0.850** | **0.900** | 50%, 50%, 50% |",
         "| crowd | random | 0.700 | **0.700** | **0.700** | **0.700** |  |",
         "| crowd | suggest | 0.700 | **0.700** | **0.700** | 0.600 |  |",
-        "| **mean of 1** | suggest | | | | | **50%** |",
+        "| **mean of 1 tasks** | suggest | | | | | 50%, 50%, 50%; mean **50%** |",
     ]
