@@ -5,8 +5,8 @@ Accuracy after 0, 50, 100 and 200 more rows were checked, which `suggest`, clean
 The tasks are those of `real_noise.py`, with at most 2,000 training rows and 30 trusted rows drawn by seed. 50, 50 and
 100 rows get their gold labels and become trusted rows. The pool of linear models of method `auto` is fitted again
 after each step, and the next rows are chosen with it. `cleanlab` takes the rows with the lowest
-`cleanlab.rank.get_label_quality_scores`, `activelab` those with the lowest
-`cleanlab.multiannotator.get_active_learning_scores`, both with the probabilities of the same model. The accuracy is
+`cleanlab.rank.get_label_quality_scores`, with the probabilities of the same model. (With one label per row,
+`cleanlab.multiannotator.get_active_learning_scores` is a linear function of them and ranks alike.) The accuracy is
 that on the test rows. The rule of `suggest` was chosen on other rows, of the training split, with seeds 0 to 2. Needs
 `pip install cleanlab` (extra `bench`). Each finished run is one line of the results file and is not repeated.
 
@@ -33,7 +33,7 @@ TRUSTED = 30
 MOST_ROWS = 2000
 CHECKED = (0, 50, 100, 200)
 DRAWS = {"random": 2}
-NAMES = ("random", "cleanlab", "activelab", "suggest")
+NAMES = ("random", "cleanlab", "suggest")
 # Checking 200 random rows must gain this much, otherwise there is nothing to save.
 _SMALLEST_GAIN = 0.01
 
@@ -96,18 +96,10 @@ class _Step:
             value = value_of_checking(log_probs, counts)
             untrusted = features[cell.untrusted]
             return rows_to_check(value, untrusted.__getitem__, features[cell.trusted], number, self.seed)
-        given = cell.labels[cell.untrusted]
-        return np.argsort(_cleanlab_scores(name, given, np.exp(log_probs)), kind="stable")[:number]
+        from cleanlab.rank import get_label_quality_scores
 
-
-def _cleanlab_scores(name: str, given: Any, probs: Any) -> Any:
-    from cleanlab.multiannotator import get_active_learning_scores
-    from cleanlab.rank import get_label_quality_scores
-
-    if name == "cleanlab":
-        return get_label_quality_scores(given, probs)
-    # Each row has one label, of one annotator.
-    return get_active_learning_scores(given[:, None], probs)[0]
+        scores = get_label_quality_scores(cell.labels[cell.untrusted], np.exp(log_probs))
+        return np.argsort(scores, kind="stable")[:number]
 
 
 # ---------------------------------------------------------------------- tables
@@ -186,7 +178,7 @@ def draw_picture(path: str) -> None:
 
     curves = mean_curves()
     figure, axes = plt.subplots(2, 3, figsize=(9, 5), sharex=True, layout="constrained")
-    styles = dict(zip(NAMES, (("0.5", "--"), ("C1", ":"), ("C2", ":"), ("C0", "-")), strict=True))
+    styles = dict(zip(NAMES, (("0.5", "--"), ("C1", ":"), ("C0", "-")), strict=True))
     for axis, (task, of_task) in zip(axes.flat, curves.items(), strict=False):
         for name, curve in of_task.items():
             color, line = styles[name]
