@@ -17,6 +17,7 @@ that on the test rows. The rule of `suggest` was chosen on other rows, of the tr
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -36,6 +37,7 @@ DRAWS = {"random": 2}
 NAMES = ("random", "cleanlab", "suggest")
 # Checking 200 random rows must gain this much, otherwise there is nothing to save.
 _SMALLEST_GAIN = 0.01
+_RESAMPLES = 200
 
 
 # ---------------------------------------------------------------------- runs
@@ -103,16 +105,31 @@ class _Step:
 
 
 # ---------------------------------------------------------------------- tables
-def mean_curves() -> dict[str, dict[str, list[float]]]:
-    """The mean accuracy over seeds and draws, by task and name."""
-    runs = read_runs(RESULTS)
+def mean_curves(seeds: Sequence[int] | None = None) -> dict[str, dict[str, list[float]]]:
+    """The mean accuracy over seeds (all of them, or these, which may repeat) and draws, by task and name."""
+    found: dict[tuple[str, str, int], list[list[float]]] = {}
+    for entry in read_runs(RESULTS):
+        found.setdefault((entry["task"], entry["name"], entry["seed"]), []).append(entry["accuracy"])
+    seeds = sorted({seed for _, _, seed in found}) if seeds is None else seeds
     curves: dict[str, dict[str, list[float]]] = {}
     for task in TASKS:
         for name in NAMES:
-            found = [entry["accuracy"] for entry in runs if (entry["task"], entry["name"]) == (task, name)]
-            if found:
-                curves.setdefault(task, {})[name] = [statistics.mean(values) for values in zip(*found, strict=True)]
+            runs = [accuracy for seed in seeds for accuracy in found.get((task, name, seed), [])]
+            if runs:
+                curves.setdefault(task, {})[name] = [statistics.mean(values) for values in zip(*runs, strict=True)]
     return curves
+
+
+def interval(name: str, tasks: Sequence[str]) -> list[tuple[float, float]]:
+    """90% intervals of the mean of `rows_saved` over tasks, by resampling the seeds."""
+    seeds = sorted({entry["seed"] for entry in read_runs(RESULTS)})
+    rng, means = random.Random(0), []
+    for _ in range(_RESAMPLES):
+        curves = mean_curves(rng.choices(seeds, k=len(seeds)))
+        saved = [all_saved(curves[task][name], curves[task]["random"]) for task in tasks]
+        means.append([statistics.mean(values) for values in zip(*saved, strict=True)])
+    cut = _RESAMPLES // 20
+    return [(values[cut], values[-1 - cut]) for values in map(sorted, zip(*means, strict=True))]
 
 
 def rows_needed(curve: Sequence[float], accuracy: float) -> float | None:
@@ -127,17 +144,22 @@ def rows_needed(curve: Sequence[float], accuracy: float) -> float | None:
     return None
 
 
-def rows_saved(curve: Sequence[float], random: Sequence[float], place: int = -1) -> float:
+def rows_saved(curve: Sequence[float], by_chance: Sequence[float], place: int = -1) -> float:
     """
     Share of the rows that are saved: 1 − m/n, m the number of rows with which the curve has the accuracy of n random
     rows, `CHECKED[place]`. If it never has, n is the number of random rows with the accuracy of its last point m. At
     least −1.
     """
-    number = rows_needed(curve, random[place])
+    number = rows_needed(curve, by_chance[place])
     if number is not None:
         return max(-1.0, 1 - number / CHECKED[place])
-    number = rows_needed(random, curve[-1])
+    number = rows_needed(by_chance, curve[-1])
     return max(-1.0, 1 - CHECKED[-1] / number) if number else -1.0
+
+
+def all_saved(curve: Sequence[float], by_chance: Sequence[float]) -> list[float]:
+    """`rows_saved` for the accuracy of 50, 100 and 200 random rows."""
+    return [rows_saved(curve, by_chance, place) for place in range(1, len(CHECKED))]
 
 
 def summary() -> str:
@@ -146,9 +168,9 @@ def summary() -> str:
         f"| task | rows chosen by | {' | '.join(f'{number} checked' for number in CHECKED)} | rows saved |",
         "| --- " * (len(CHECKED) + 3) + "|",
     ]
-    saved: dict[str, list[list[float]]] = {name: [] for name in NAMES[1:]}
+    saved: dict[str, dict[str, list[float]]] = {name: {} for name in NAMES[1:]}
     for task, of_task in mean_curves().items():
-        random = of_task["random"]
+        by_chance = of_task["random"]
         best = [max(round(curve[place], 3) for curve in of_task.values()) for place in range(len(CHECKED))]
         for name, curve in of_task.items():
             cells = [
@@ -156,15 +178,17 @@ def summary() -> str:
                 for place, (value, top) in enumerate(zip(curve, best, strict=True))
             ]
             shares = ""
-            if name in saved and random[-1] - random[0] >= _SMALLEST_GAIN:
-                saved[name].append([rows_saved(curve, random, place) for place in range(1, len(CHECKED))])
-                shares = _percents(saved[name][-1])
+            if name in saved and by_chance[-1] - by_chance[0] >= _SMALLEST_GAIN:
+                saved[name][task] = all_saved(curve, by_chance)
+                shares = _percents(saved[name][task])
             lines.append(f"| {task} | {name} | {' | '.join(cells)} | {shares} |")
-    for name, values in saved.items():
-        if values:
-            means = [statistics.mean(column) for column in zip(*values, strict=True)]
-            line = f"{_percents(means)}; mean **{statistics.mean(means):.0%}**"
-            lines.append(f"| **mean of {len(values)} tasks** | {name} |" + " |" * len(CHECKED) + f" {line} |")
+    for name, of_tasks in saved.items():
+        if of_tasks:
+            means = [statistics.mean(column) for column in zip(*of_tasks.values(), strict=True)]
+            line = f"**{_percents(means)}**; mean {statistics.mean(means):.0%}"
+            bounds = ", ".join(f"{low:.0%} to {high:.0%}" for low, high in interval(name, list(of_tasks)))
+            start = f"| **mean of {len(of_tasks)} tasks** | {name} |" + " |" * len(CHECKED)
+            lines += [f"{start} {line} |", f"| 90% interval | {name} |{' |' * len(CHECKED)} {bounds} |"]
     return "\n".join(lines)
 
 
@@ -194,7 +218,7 @@ def draw_picture(path: str) -> None:
 
 def main() -> None:
     parser = make_runs_parser(__doc__)
-    parser.set_defaults(seeds=[3, 4, 5])
+    parser.set_defaults(seeds=[3, 4, 5, 6, 7, 8])
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--names", nargs="+", default=list(NAMES), choices=NAMES)
     parser.add_argument("--data", help="folder of the datasets")

@@ -60,5 +60,6 @@ def test_tasks_without_gain_are_shown_but_not_in_the_mean(relabelling, tmp_path,
         "| trec | suggest | 0.500 | **0.700** | **0.850** | **0.900** | 50%, 50%, 50% |",
         "| crowd | random | 0.700 | **0.700** | **0.700** | **0.700** |  |",
         "| crowd | suggest | 0.700 | **0.700** | **0.700** | 0.600 |  |",
-        "| **mean of 1 tasks** | suggest | | | | | 50%, 50%, 50%; mean **50%** |",
+        "| **mean of 1 tasks** | suggest | | | | | **50%, 50%, 50%**; mean 50% |",
+        "| 90% interval | suggest | | | | | 50% to 50%, 50% to 50%, 50% to 50% |",
     ]
