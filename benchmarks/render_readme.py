@@ -23,6 +23,7 @@ import error_curve
 import lora_llm
 import paper_tables
 import real_noise
+import relabelling
 import review
 import sources
 import trec
@@ -40,6 +41,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "audit": audit.summary,
         "review": review.summary,
         "wrong_totals": wrong_totals.summary,
+        "relabelling": relabelling.summary,
         "trusted_rows": trusted_rows.summary,
         "lora_llm": lora_llm.summary,
         "architectures": architectures.summary,

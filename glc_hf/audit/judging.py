@@ -20,7 +20,7 @@ from glc_hf.audit.base_network import network_before_training, trainer_of_fold
 from glc_hf.audit.cross_fit import FOLDS, agreement, cross_fit, fold_parts, with_correct_rows
 from glc_hf.audit.findings import Evidence, add_audit_columns, check_audit_columns
 from glc_hf.audit.given_labels import GivenLabels, given_labels
-from glc_hf.audit.suggest import reasons, rows_to_check, uncertainty
+from glc_hf.audit.suggest import disagreement_of, reasons, rows_to_check, value_of_checking
 from glc_hf.correction.likelihood import posterior_over_true_labels
 from glc_hf.correction.linear import FeatureTable
 from glc_hf.correction.sources import SourceModel
@@ -72,8 +72,10 @@ class AuditMixin(Trainer):
 
     def suggest(self, dataset: datasets.Dataset, n: int, folds: int | None = None) -> datasets.Dataset:
         """
-        Choose the rows whose labels should be checked next: rows that the model is not sure of, which differ from the
-        trusted rows and from each other.
+        Choose the rows whose labels should be checked next: rows that the model is not sure of, of classes with few
+        trusted rows, and on which sources disagree. They are spread over the data: each stands for many such rows, and
+        differs from the trusted rows and from the others. The choice depends on `n`: train again with the checked rows
+        before asking for more.
 
         Args:
             dataset, folds: As in [`~GLCTrainer.audit`].
@@ -236,8 +238,8 @@ class Judged:
     def suggested(self, n: int) -> Dataset:
         """
         The `n` rows whose labels should be checked next, best first, with their number (`row`), the columns of an
-        audit, and the `reason`; see [`~audit.suggest.rows_to_check`]. If rows have several labels, the one that the
-        model is least sure of stands for the row.
+        audit, and the `reason`; see [`~audit.suggest.rows_to_check`]. If rows have several labels, the one whose check
+        is worth most stands for the row.
         """
         if n < 1:
             raise ValueError(f"n={n}: the number of rows to check is at least 1.")
@@ -245,25 +247,32 @@ class Judged:
             if name in self.dataset.column_names:
                 raise ValueError(f"the dataset already has a column {name!r}: rename it.")
         rows, trusted = self.labels.rows, self._trusted()
-        items = np.flatnonzero(~trusted)
+        items, known = np.flatnonzero(~trusted), np.flatnonzero(trusted)
         log_probs = self.log_probs.double().log_softmax(dim=-1).numpy()
-        # The least sure item of each row.
-        order = items[np.argsort(-uncertainty(log_probs[items]), kind="stable")]
+        num_labels = log_probs.shape[1]
+        counts = np.bincount(self.given[known], minlength=num_labels)
+        matrix, votes = self.labels.matrix, self.labels.votes
+        if len(known) == 0 and matrix is not None and matrix.trusted_rows is not None:
+            counts = matrix.trusted_rows
+        disagreement = np.zeros(len(trusted)) if votes is None else disagreement_of(votes, num_labels)
+        value = value_of_checking(log_probs, counts, disagreement)
+        # The item of each row that is worth most.
+        order = items[np.argsort(-value[items], kind="stable")]
         items = np.sort(order[np.unique(rows.row_of(order), return_index=True)[1]])
-        given = self.given.copy()
-        given[self.labels.missing] = IGNORED_LABEL
-        known = np.flatnonzero(trusted)
-        features = (None, None) if self.trainer.why_no_features() else map(self._standardized, (items, known))
-        posterior = self.posterior.numpy()
+        features = self._features_of_probs if self.trainer.why_no_features() else self._standardized
         places = rows_to_check(
-            log_probs[items], posterior[items], given[items], *features, n=n, seed=self.trainer.args.seed
+            value[items], lambda some: features(items[some]), features(known), n=n, seed=self.trainer.args.seed
         )
         chosen = items[places]
+        given = self.given.copy()
+        given[self.labels.missing] = IGNORED_LABEL
         numbers = rows.row_of(chosen)
-        why = reasons(log_probs[chosen], posterior[chosen], given[chosen], self.class_name)
+        posterior = self.posterior[chosen].numpy()
+        why = reasons(
+            log_probs[chosen], posterior, given[chosen], counts, self.class_name, disagreement=disagreement[chosen]
+        )
         if rows.labels.offsets is not None:
-            first = rows.row_of(chosen)
-            tokens = np.flatnonzero(rows.counted)[chosen] - rows.labels.offsets[first]
+            tokens = np.flatnonzero(rows.counted)[chosen] - rows.labels.offsets[numbers]
             why = [f"token {token}: {line}" for token, line in zip(tokens.tolist(), why, strict=True)]
         suggested = self.audited().with_format(None).select(numbers)
         suggested = suggested.add_column(ROW, numbers.tolist(), feature=Value("int64"))
@@ -274,6 +283,10 @@ class Judged:
         table = self.table
         features = table.features[torch.from_numpy(items)].to(table.device)
         return ((features - table.mean) / table.scale).cpu().numpy()
+
+    def _features_of_probs(self, items: np.ndarray) -> np.ndarray:
+        """√p(true label | x), in place of features of the network."""
+        return self.log_probs[items].double().softmax(dim=-1).sqrt().numpy()
 
     def class_name(self, label: int) -> str | None:
         """The name of a class, or its number if there are no names; `None` for -100."""

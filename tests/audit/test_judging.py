@@ -264,6 +264,35 @@ def test_suggested_rows_are_untrusted_distinct_and_numbered(base: Path, tmp_path
     assert sorted(everything["row"]) == np.flatnonzero(~np.asarray(rows["trusted"])).tolist()
 
 
+def test_class_without_trusted_rows_is_suggested_more_and_named_in_the_reason(tmp_path: Path) -> None:
+    rows = text_rows(200)
+    true = np.asarray(rows["label"])
+    settings = config(tmp_path, per_device_eval_batch_size=64)
+    shares = []
+    for trusted in (true == 0, np.arange(200) % 5 == 0):
+        trainer = GLCTrainer(bert(), settings, corruption_matrix=CorruptionMatrix.uniform(3, 0.3))
+        judged = judge(trainer, rows.remove_columns("trusted").add_column("trusted", trusted.tolist()), folds=0)
+        # A model that is as unsure of each class.
+        judged.log_probs = torch.log(torch.full((200, 3), 0.25) + 0.25 * torch.eye(3)[torch.from_numpy(true)])
+        suggested = judged.suggested(30)
+        classes = true[np.asarray(suggested["row"])]
+        assert not trusted[np.asarray(suggested["row"])].any()
+        shares.append(np.mean(classes != 0))
+        for label, reason in zip(classes, suggested["reason"], strict=True):
+            assert ("few trusted rows of" in reason) == ((trusted & (true == label)).sum() < 5)
+    assert shares[0] == 1.0 > shares[1]
+
+
+def test_matrix_says_how_many_rows_of_a_class_were_trusted_if_none_of_the_dataset_is(tmp_path: Path) -> None:
+    matrix = CorruptionMatrix(CorruptionMatrix.uniform(3, 0.3), trusted_rows=[50, 2, 50])
+    trainer = GLCTrainer(bert(), config(tmp_path), corruption_matrix=matrix)
+    judged = judge(trainer, text_rows(60).remove_columns("trusted"), folds=0)
+    judged.log_probs = torch.log(torch.eye(3)[torch.arange(60) % 3] * 0.5 + 1 / 6)
+    suggested = judged.suggested(60)
+    for row, reason in zip(suggested["row"], suggested["reason"], strict=True):
+        assert reason.endswith("(2)") == (row % 3 == 1)
+
+
 def test_suggest_with_bad_arguments_raises_clear_errors(tmp_path: Path) -> None:
     trainer = GLCTrainer(bert(), config(tmp_path), corruption_matrix=CorruptionMatrix.uniform(3, 0.3))
     with pytest.raises(ValueError, match="n=0: the number of rows to check is at least 1"):

@@ -378,6 +378,20 @@ def test_audit_combines_the_prediction_with_all_votes(tmp_path):
     assert p_wrong[judged][wrong].mean() > 2 * p_wrong[judged][~wrong].mean()
 
 
+def test_rows_to_check_next_are_those_on_which_the_sources_disagree(tmp_path):
+    data, _ = voted_rows()
+    trainer = make_trainer(tmp_path, data, max_steps=2, refine_matrix=False)
+    trainer.train()
+    dense = np.array([[-1 if vote is None else vote for vote in data[name]] for name in SOURCES]).T
+    disagree = np.array([len(set(votes[votes >= 0].tolist())) > 1 for votes in dense])
+    untrusted = ~np.array(data["trusted"])
+    suggested = trainer.suggest(data, 60, folds=0)
+    chosen = np.array(suggested["row"])
+    assert untrusted[chosen].all()
+    assert [("the sources disagree" in reason) for reason in suggested["reason"]] == disagree[chosen].tolist()
+    assert disagree[chosen].mean() > disagree[untrusted].mean()
+
+
 def test_row_without_votes_gets_a_suggestion_but_no_verdict(tmp_path):
     data, _ = voted_rows(120)
     row = int(np.flatnonzero(~np.array(data["trusted"]))[0])
