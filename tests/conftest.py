@@ -19,6 +19,17 @@ import pytest
 from tests.small_datasets import matrix, own_caches, rows, sentences  # noqa: F401  (fixtures)
 
 
+# The files with the longest tests. They run first, so that the processes of a run end at about the same time.
+LONGEST = (
+    "distributed/", "training/test_accuracy", "experiments/test_sweeps", "hub/test_push", "cli/test_digits",
+    "training/test_determinism", "test_wheel",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.removeprefix("tests/").startswith(LONGEST))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real datasets, laid out as on the Hub; tests that need it skip where it is not there."""

@@ -165,8 +165,20 @@ def test_confusion_matrix_is_not_refined(tmp_path: Path) -> None:
     assert recorder.matrices[0] is trainer.corruption_matrix
 
 
+RESUMABLE = {"save_strategy": "steps", "save_steps": 1, "stage1_max_steps": 4}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> GLCTrainer:
+    trainer, _ = _trainer(tmp_path_factory.mktemp("uninterrupted"), **RESUMABLE)
+    trainer.train()
+    return trainer
+
+
 @pytest.mark.parametrize("step", [1, 3, 4, 6, 8])
-def test_run_resumed_around_a_refinement_ends_with_the_same_weights(tmp_path: Path, step: int) -> None:
+def test_run_resumed_around_a_refinement_ends_with_the_same_weights(
+    tmp_path: Path, uninterrupted: GLCTrainer, step: int
+) -> None:
     class Stop(Exception):
         pass
 
@@ -175,14 +187,11 @@ def test_run_resumed_around_a_refinement_ends_with_the_same_weights(tmp_path: Pa
             if not args.output_dir.endswith("stage1") and state.global_step == step:
                 raise Stop
 
-    settings = {"save_strategy": "steps", "save_steps": 1, "stage1_max_steps": 4}
-    uninterrupted, _ = _trainer(tmp_path / "uninterrupted", **settings)
-    uninterrupted.train()
-    stopped, _ = _trainer(tmp_path / "stopped", **settings)
+    stopped, _ = _trainer(tmp_path / "stopped", **RESUMABLE)
     stopped.add_callback(StopAt())
     with pytest.raises(Stop):
         stopped.train()
-    resumed, _ = _trainer(tmp_path / "stopped", **settings)
+    resumed, _ = _trainer(tmp_path / "stopped", **RESUMABLE)
     resumed.train(resume_from_checkpoint=True)
     assert resumed.corruption_matrix == uninterrupted.corruption_matrix
     assert same_weights(weights(resumed.model), weights(uninterrupted.model))

@@ -52,7 +52,7 @@ def test_minilm_on_trec_recovers_from_flipped_labels(tmp_path, shared_data):
     set_seed(0)
     trainer = GLCTrainer(
         AutoModelForSequenceClassification.from_pretrained(folder, num_labels=6),
-        config(tmp_path, max_steps=-1, num_train_epochs=2, learning_rate=3e-4),
+        config(tmp_path, max_steps=-1, num_train_epochs=2, learning_rate=3e-4, bf16=True),
         train_dataset=train,
         eval_dataset=rows["test"].select(range(200)),
         data_collator=DataCollatorWithPadding(tokenizer),
