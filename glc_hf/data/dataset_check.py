@@ -19,6 +19,7 @@ from glc_hf.data.data_report import (
     some_names,
     some_rows,
 )
+from glc_hf.data.input_checks import Inputs, find_repeated, find_unreadable_images, read_inputs, rows_in_both
 from glc_hf.data.label_spelling import different_spellings, spelling_key
 from glc_hf.data.label_values import (
     EVAL,
@@ -34,8 +35,6 @@ from glc_hf.data.label_values import (
     read_given_flags,
     read_given_labels,
 )
-from glc_hf.data.repeated_inputs import Inputs, find_repeated, read_inputs, rows_in_both
-from glc_hf.data.unreadable_images import find_unreadable_images
 from glc_hf.data.vote_check import GivenVotes, read_given_votes
 from glc_hf.labels.columns import Columns, find_columns, implausible_class, is_number, type_of_values
 from glc_hf.labels.reading import class_names

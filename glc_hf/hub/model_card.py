@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,7 +15,18 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import TrainerCallback
 from transformers.utils import logging
 
-from glc_hf.correction.verdict import Verdict
+from glc_hf.hub.card_parts import (
+    MAX_CLASSES_IN_PICTURE,
+    code,
+    draw_worst_sources,
+    escape,
+    has_tag,
+    hub_link,
+    one_line,
+    sources_section,
+    usage_section,
+    verdict_section,
+)
 from glc_hf.hub.facts import (
     base_model_of,
     check_classes,
@@ -25,8 +35,6 @@ from glc_hf.hub.facts import (
     read_facts,
     write_facts,
 )
-from glc_hf.hub.markdown import code, escape, has_tag, hub_link, one_line
-from glc_hf.hub.sources_section import MAX_CLASSES_IN_PICTURE, draw_worst_sources, sources_section
 from glc_hf.intervals import (
     ACCURACY_LEVEL,
     MATRIX_LEVEL,
@@ -111,11 +119,11 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None, drawn: Seq
         ],
         facts=facts,
         sources=sources_section(facts, list(drawn)),
-        verdict=_verdict(facts),
+        verdict=verdict_section(facts),
         **_evaluation(facts),
         accuracy_level=format_level(ACCURACY_LEVEL),
         **_comparison(facts),
-        usage=_usage(facts, matrix),
+        usage=usage_section(facts, matrix is not None),
         base=_base(facts),
         seed=facts["seed"],
         steps=f"{facts['step']:,} steps{epochs} in the last stage",
@@ -321,46 +329,6 @@ def _comparison(facts: dict[str, Any]) -> dict[str, Any]:
         "comparison_has_intervals": bool(rows),
         "comparison_note": sentence,
     }
-
-
-def _verdict(facts: dict[str, Any]) -> dict[str, Any] | None:
-    verdict = Verdict.from_dict(facts["verdict"]) if facts.get("verdict") else None
-    if verdict is None or not verdict.judges_model:
-        return None
-    return {
-        "sentence": verdict.sentence,
-        "level": format_level(verdict.level),
-        "ways": [
-            {
-                "name": name,
-                "this": name == verdict.chosen,
-                "accuracy": f"{way.accuracy:.1%}",
-                "interval": format_interval(way.low, way.high),
-                "measured": way.measured,
-            }
-            for name, way in verdict.ways.items()
-        ],
-    }
-
-
-def _usage(facts: dict[str, Any], matrix: CorruptionMatrix | None) -> str:
-    name = json.dumps(facts.get("hub_model_id") or facts["model_name"], ensure_ascii=False)
-    blocks = []
-    if facts["task"] is not None:
-        task = json.dumps(facts["task"])
-        blocks.append(f"from transformers import pipeline\n\nclassifier = pipeline({task}, model={name})")
-    if matrix is not None:
-        blocks.append(
-            "from glc_hf import CorruptionMatrix  # optional, to inspect the label noise\n\n"
-            f"matrix = CorruptionMatrix.from_pretrained({name})"
-        )
-    text = "\n\n".join(blocks)
-    if facts.get("needs"):
-        module = re.sub(r"[^\w.]", "", facts["needs"])
-        text = f"import {module}  # registers the architecture with transformers\n{text}".rstrip()
-    if not text:
-        return "This is a plain PyTorch model: load the weights into the model class that was trained."
-    return f"```python\n{text}\n```"
 
 
 def _base(facts: dict[str, Any]) -> str:

@@ -16,9 +16,8 @@ from transformers import TrainingArguments
 
 from glc_hf.methods.auto import AutoOptions
 from glc_hf.methods.base import SharedOptions
-from glc_hf.methods.confusion_matrix import ConfusionMatrixOptions
+from glc_hf.methods.baselines import ConfusionMatrixOptions, ForwardOptions
 from glc_hf.methods.distillation import DistillationOptions
-from glc_hf.methods.forward import ForwardOptions
 from glc_hf.methods.glc import GLCOptions
 
 

@@ -32,7 +32,6 @@ from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage
 from glc_hf.methods.matrix_files import save_matrices
 from glc_hf.output_folder import locks_output_folder
-from glc_hf.overrides import check_overrides
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,
@@ -41,6 +40,7 @@ from glc_hf.training.checks import (
     check_matrix,
     check_matrix_names,
     check_model,
+    check_overrides,
     check_padding,
     check_soft_labels,
     freeze_parameters,

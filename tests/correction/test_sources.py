@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glc_hf.correction.sources import SourceModel, copies, fit_sources, fitting, source_model, vote_counts
+from glc_hf.correction.sources import SourceModel, fit_sources, fitting, source_model, vote_counts
 from glc_hf.labels.votes import Votes
 
 
@@ -273,7 +273,7 @@ def test_many_annotators_and_many_classes_need_no_dense_arrays(monkeypatch):
     for module, name in (
         (source_model, "_NUMBERS_PER_CHUNK"),
         (vote_counts, "_NUMBERS_PER_CHUNK"),
-        (copies, "_MAX_NUMBERS"),
+        (fitting, "_MAX_NUMBERS"),
     ):
         monkeypatch.setattr(module, name, 2**16)
     with torch.profiler.profile(profile_memory=True) as profile:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from glc_hf.data.data_report import DataReport, Finding
 from glc_hf.data.dataset_check import check_dataset
+from glc_hf.data.input_checks import Inputs, find_repeated, read_inputs, rows_in_both
 from glc_hf.data.label_values import EVAL, TRAIN, skip_missing
-from glc_hf.data.repeated_inputs import Inputs, find_repeated, read_inputs, rows_in_both
 from glc_hf.labels.columns import Columns
 
 

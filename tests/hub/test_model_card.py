@@ -17,9 +17,9 @@ from transformers.pipelines import SUPPORTED_TASKS
 from glc_hf import CorruptionMatrix, GLCTrainer, __version__
 from glc_hf.cli.main import main
 from glc_hf.correction.sources import SourceRow
+from glc_hf.hub.card_parts import SOURCES_PICTURE_FILE, draw_worst_sources
 from glc_hf.hub.facts import base_model_of, measured_on, public_name, read_facts
 from glc_hf.hub.model_card import make_card, write_card
-from glc_hf.hub.sources_section import SOURCES_PICTURE_FILE, draw_worst_sources
 from glc_hf.intervals import mean_interval, wilson_interval
 from glc_hf.methods.matrix_files import save_matrices
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows, token_bert, token_collator, token_rows
