@@ -183,8 +183,26 @@ def mode_summary(runs: Sequence[Run], mode: str) -> str:
     regrets = {name: [r for cell in cells if (r := cell.regret(name)) is not None] for name in methods}
     lines.append(_row("mean regret", "", *(_points(values, statistics.mean) for values in regrets.values())))
     lines.append(_row("largest regret", "", *(_points(values, max) for values in regrets.values())))
+    lines += _cost_lines(runs, mode) if mode == "finetune" else []
     like_training = [run for run in runs if not run["task"].startswith("trec")]
     return "\n".join([*lines, *_verdict_lines(check_verdicts(runs, mode), check_verdicts(like_training, mode))])
+
+
+def _cost_lines(runs: Sequence[Run], mode: str) -> list[str]:
+    """Processor time of `auto` compared with plain training of the same cell and seed."""
+    seconds = {(run["method"], _key(run)): run["processor_seconds"] for run in runs if run["mode"] == mode}
+    ratios = [
+        value / seconds[PLAIN, key]
+        for (name, key), value in seconds.items()
+        if name == AUTO and (PLAIN, key) in seconds
+    ]
+    if not ratios:
+        return []
+    return [
+        "",
+        f"The processor time of `{AUTO}` is {statistics.median(ratios):.2f} times that of plain training "
+        f"(median of {len(ratios)} runs, {min(ratios):.2f} to {max(ratios):.2f}).",
+    ]
 
 
 def _verdict_lines(check: VerdictCheck, like_training: VerdictCheck) -> list[str]:

@@ -127,6 +127,16 @@ def test_sampling_error_of_the_test_split_is_allowed_for(tables):
     assert tables.check_verdicts(runs[1:], "linear").agreeing == 1
 
 
+def test_cost_is_compared_with_plain_training_of_the_same_cell(tables):
+    seconds = {("a", "no_correction"): 10, ("a", "auto"): 12, ("b", "no_correction"): 20, ("b", "auto"): 20}
+    runs = [
+        {**make_run(task, method, 0.5, mode="finetune"), "processor_seconds": value}
+        for (task, method), value in {**seconds, ("c", "auto"): 99}.items()
+    ]
+    text = tables.mode_summary(runs, "finetune")
+    assert "is 1.10 times that of plain training (median of 2 runs, 1.00 to 1.20)" in text
+
+
 def test_verdicts_without_trec_are_counted_apart(tables):
     runs = [
         make_run("trec", "auto", 0.99, verdict=verdict(0.7, 0.8, True)),
