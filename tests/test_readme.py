@@ -27,6 +27,8 @@ PAGES = {
     name: (ROOT / name).read_text(encoding="utf-8")
     for name in (
         "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
         *(
             f"docs/{page}.md"
             for page in ("guide", "review", "trainer", "sources", "results", "benchmarks", "extending")
