@@ -53,7 +53,7 @@ $(DOCS_VENV)/.docs: pyproject.toml constraints.txt
 	touch $@
 
 docs: $(DOCS_VENV)/.docs
-	PATH="$(abspath $(DOCS_VENV))/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	PATH="$(abspath $(DOCS_VENV))/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 wheel: $(BIN)/python
 	$(BIN)/python -m pip wheel -q --no-deps --wheel-dir dist .
