@@ -79,6 +79,11 @@ def test_tools_of_the_site_are_pinned() -> None:
         _pinned(name)
 
 
+def test_site_is_built_in_strict_mode() -> None:
+    (command,) = re.findall(r"mkdocs build.*", _text("Makefile"))
+    assert command == "mkdocs build --strict"  # with --quiet, strict mode does not see warnings
+
+
 def test_citation_has_the_version_and_the_paper() -> None:
     citation = _yaml("CITATION.cff")
     assert str(citation["version"]) == glc_hf.__version__
