@@ -1,27 +1,36 @@
 # make demo   train on noisy digits and print the accuracy before and after correction
 # make test   run the linter and the tests
+# make docs   build the documentation site in site/
+# make wheel  build the wheel in dist/
 # make bench  measure the costs and update the tables in the docs
 # make long   run the long tests: dozens of crashes, ten million streamed rows, 21,841 classes, 326 architectures
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# The versions to install. `make test CONSTRAINTS=` takes the newest ones that pyproject.toml allows.
+CONSTRAINTS ?= constraints.txt
+INSTALL = $(BIN)/python -m pip install -q $(addprefix -c ,$(CONSTRAINTS))
+# The site needs neither torch nor transformers: docstrings are read without importing the package.
+DOCS_VENV ?= .venv-docs
+DOCS_REQUIREMENTS = $(PYTHON) -c "import tomllib; \
+	print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])"
 # Two test processes with one thread each use two cores best.
 TEST_PROCESSES ?= 2
 
 # The benchmarks in the cost table of docs/benchmarks.md; each writes a file in benchmarks/results/.
 BENCHMARKS ?= corrected_loss training_step source_costs estimation import_time robust_run
 
-.PHONY: demo test bench long lint format clean
+.PHONY: demo test docs wheel bench long lint format clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[demo]"
+	$(INSTALL) -e ".[demo]"
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test]"
+	$(INSTALL) -e ".[test]"
 	touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo
@@ -38,8 +47,19 @@ format: $(VENV)/.test
 test: lint
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES)
 
+$(DOCS_VENV)/.docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install -q -c constraints.txt $$($(DOCS_REQUIREMENTS))
+	touch $@
+
+docs: $(DOCS_VENV)/.docs
+	PATH="$(abspath $(DOCS_VENV))/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+
+wheel: $(BIN)/python
+	$(BIN)/python -m pip wheel -q --no-deps --wheel-dir dist .
+
 bench: $(VENV)/.test
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]"
+	$(INSTALL) -e ".[bench]"
 	set -e; for name in $(BENCHMARKS); do \
 		OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; \
 	done
@@ -53,4 +73,4 @@ long: $(VENV)/.test
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/architectures.py --output $(VENV)/architectures.jsonl
 
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache

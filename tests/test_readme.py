@@ -24,30 +24,28 @@ from tests.training.tiny import VOCABULARY, bert
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {
-    name: (ROOT / name).read_text(encoding="utf-8")
-    for name in (
-        "README.md",
-        *(
-            f"docs/{page}.md"
-            for page in ("guide", "review", "trainer", "sources", "results", "benchmarks", "extending")
-        ),
-    )
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md"))
 }
 RENDERED = ("README.md", "docs/results.md", "docs/benchmarks.md")
-WITH_SWEEPS = ("docs/guide.md", "docs/results.md")
+WITH_SWEEPS = ("docs/guide.md", "docs/results.md", "docs/howto/ray.md")
 WITH_PICTURES = ("README.md", "docs/results.md")
 HUB_MODEL = "distilbert-base-uncased"
 
 
-def _blocks(language: str, page: str = "README.md") -> list[str]:
+def blocks(language: str, page: str = "README.md") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGES[page], flags=re.S)
 
 
-def _commands(page: str) -> list[list[str]]:
+def shell_lines(page: str) -> list[list[str]]:
+    """The words of every line of the shell on a page."""
+    lines = [line for block in blocks("bash", page) for line in block.replace("\\\n", " ").splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def commands(page: str) -> list[list[str]]:
     """The arguments of every `glc-hf` command on a page."""
-    lines = [line for block in _blocks("bash", page) for line in block.replace("\\\n", " ").splitlines()]
-    commands = [shlex.split(line, comments=True) for line in lines]
-    return [command[1:] for command in commands if command[:1] == ["glc-hf"]]
+    return [words[1:] for words in shell_lines(page) if words[0] == "glc-hf"]
 
 
 @pytest.fixture
@@ -69,7 +67,7 @@ def small_model(tmp_path: Path) -> Path:
 
 
 def test_the_example_runs_with_another_model_name(tmp_path: Path, small_model: Path) -> None:
-    example = _blocks("python")[0]
+    example = blocks("python")[0]
     assert len(example.strip().splitlines()) <= 17
     rng = np.random.default_rng(0)
     lines = ["text,label,trusted"]
@@ -91,10 +89,10 @@ def test_the_example_runs_with_another_model_name(tmp_path: Path, small_model: P
 def test_every_training_command_is_accepted_by_the_parser() -> None:
     from glc_hf.cli.parsing import parse
 
-    commands = [command[1:] for command in _commands("README.md") if command[0] == "train"]
-    for command in commands:
+    found = [command[1:] for command in commands("README.md") if command[0] == "train"]
+    for command in found:
         parse(command)
-    assert len(commands) >= 3
+    assert len(found) >= 3
 
 
 @pytest.mark.parametrize("page", WITH_SWEEPS)
@@ -103,13 +101,13 @@ def test_every_sweep_command_is_valid(page: str, monkeypatch: pytest.MonkeyPatch
     from glc_hf.experiments.presets.base import Preset
 
     monkeypatch.setattr(Preset, "rows_of", lambda self, data_root, limit: (None, None, None))
-    commands = [command[1:] for command in _commands(page) if command[0] == "sweep"]
-    for command in commands:
+    found = [command[1:] for command in commands(page) if command[0] == "sweep"]
+    for command in found:
         options = sweep.parser().parse_args(command)
         options.data_root = None
         curves, _ = sweep.curves(options)
         assert curves
-    assert commands
+    assert found
 
 
 @pytest.mark.parametrize("page", WITH_PICTURES)
@@ -149,7 +147,7 @@ def _anchor(title: str) -> str:
 
 def _block_with(text: str) -> str:
     """The only Python block of the guide that contains a text."""
-    (block,) = [block for block in _blocks("python", "docs/guide.md") if text in block]
+    (block,) = [block for block in blocks("python", "docs/guide.md") if text in block]
     return block
 
 

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import runpy
 import sys
 from pathlib import Path
 
+import datasets
 import pytest
+import transformers
 from transformers import pipeline
 
 from glc_hf.cli.digits import DIGITS_NAMES, digits_dataset
@@ -114,6 +117,33 @@ def test_existing_script(run) -> None:
 def test_existing_script_differs_from_a_plain_one_in_four_lines() -> None:
     lines = (EXAMPLES / "existing_script.py").read_text().splitlines()
     assert sum(line.rpartition("#")[2].strip().startswith("glc_hf") for line in lines if "  # glc_hf" in line) == 4
+
+
+def test_quickstart_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets, "disable_progress_bars", lambda: None)  # would stay off for other tests
+    monkeypatch.setattr(transformers.logging, "disable_progress_bar", lambda: None)
+    matplotlib.use("Agg")
+    notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    names: dict = {}
+    for cell in code:
+        exec("".join(cell["source"]), names)
+    plain, corrected, checked = names["accuracy"].values()
+    assert plain < 0.6 < 0.8 < corrected <= checked
+    assert names["trainer"].verdict.sentence.startswith("Correction helps")
+    wrong = names["given"] != names["true"]
+    assert wrong[names["issues"]].mean() > 0.85
+    assert sum(names["cleaned"]["trusted"]) == 160
+    assert (tmp_path / "better-model" / "corruption_matrix.json").is_file()
+    # The stored outputs are those of a whole run, in order, with three pictures, and without errors or paths.
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert not any(output["output_type"] == "error" or output.get("name") == "stderr" for output in outputs)
+    assert not re.search(r"/(home|root|tmp|Users)/", json.dumps(outputs))
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
