@@ -21,6 +21,7 @@ from datasets import Dataset
 import glc_hf
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer
 from glc_hf.cli.main import COMMANDS
+from tests.audit.exchange.test_label_studio import annotated
 from tests.test_readme import PAGES, ROOT, blocks, commands, shell_lines
 from tests.training.tiny import bert, config, noisy_text_rows
 
@@ -28,8 +29,8 @@ from tests.training.tiny import bert, config, noisy_text_rows
 EXPORTED = set(glc_hf.__all__) - {"__version__"}
 # Its commands need the modules that the page describes: test_extending.py runs them.
 OWN_METHODS = "docs/extending.md"
-# Pages whose Python is run below. That of the other pages is run by test_readme.py, test_sources_page.py,
-# test_extending.py and the tests of the review.
+# The new pages with Python, which is run below. That of the others is run here, by test_readme.py (guide),
+# test_sources_page.py, test_extending.py and training/test_trainer_promises.py.
 RUN_HERE = {
     "docs/api.md", "docs/concepts.md", "docs/howto/push.md", "docs/howto/tokens.md", "docs/moving/cleanlab.md",
     "docs/moving/label-models.md",
@@ -161,6 +162,70 @@ def test_moving_from_label_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     exec(soft, names)
     assert names["data"]["probs"][0] == [0.5, 0.5]
     assert names["config"].soft_label_column == "probs"
+
+
+def _guide_block(text: str) -> str:
+    (block,) = [block for block in blocks("python", "docs/guide.md") if text in block]
+    return block
+
+
+def test_guide_checks_a_dataset(capsys: pytest.CaptureFixture) -> None:
+    rows = Dataset.from_dict({"text": ["a", "b", "c"], "label": [0, 1, 1], "trusted": [True, False, False]})
+    names: dict = {"train_dataset": rows, "eval_dataset": None}
+    exec(_guide_block("check_dataset"), names)
+    assert str(names["report"]).strip() in capsys.readouterr().out
+
+
+def test_guide_names_sources() -> None:
+    names: dict = {"GLCConfig": GLCConfig}
+    exec(_guide_block('source_columns=["gpt_label"'), names)
+    assert names["config"].source_columns == ["gpt_label", "rule_a", "anna"]
+
+
+def test_guide_adds_adapters_to_a_language_model(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    from tokenizers import Tokenizer, models
+    from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedTokenizerFast
+
+    def tiny_llama(name: str, num_labels: int, dtype: str) -> LlamaForSequenceClassification:
+        size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+        return LlamaForSequenceClassification(LlamaConfig(vocab_size=40, num_labels=num_labels, **size))
+
+    words = Tokenizer(models.WordLevel({"x": 0, "</s>": 1}, "x"))
+    names: dict = {
+        "tokenizer": PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>"),
+        "AutoModelForSequenceClassification": SimpleNamespace(from_pretrained=tiny_llama),
+        "LoraConfig": peft.LoraConfig,
+        "get_peft_model": peft.get_peft_model,
+        "GLCTrainer": GLCTrainer,
+        "args": config(tmp_path, method="glc", max_steps=1),
+        "data": noisy_text_rows(40, num_labels=4, trusted=0.4),
+    }
+    exec(_guide_block("LoraConfig("), names)
+    names["trainer"].train()
+    assert names["trainer"].model.config.pad_token_id == 1
+
+
+def test_review_page_exports_and_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    dataset = noisy_text_rows(120, strength=0.4)
+    dataset = dataset.add_column("text", [f"row {row}" for row in range(len(dataset))])
+    trainer = GLCTrainer(bert(), config(tmp_path / "out", method="glc"), train_dataset=dataset)
+    trainer.train()
+    tools, decisions = blocks("python", "docs/review.md")
+    exported, _, applied = tools.partition("cleaned = ")
+    names: dict = {"trainer": trainer, "dataset": dataset}
+    exec(exported, names)
+    tasks = json.loads((tmp_path / "tasks.json").read_text(encoding="utf-8"))
+    suggested = names["audited"]["suggested_label"]
+    issues = [row for row, issue in enumerate(names["audited"]["is_label_issue"]) if issue]
+    answers = annotated(tasks, {row: f"class {suggested[row]}" for row in issues})
+    (tmp_path / "project-3-export.json").write_text(json.dumps(answers))
+    exec("cleaned = " + applied, names)
+    assert len(issues) == names["cleaned"]["label_source"][:].count("reviewed") > 10
+    (tmp_path / "decisions.json").write_text(json.dumps([{"row": 5, "label": "class 1"}]))
+    exec(decisions, names)
+    assert names["cleaned"]["label_source"][5] == "reviewed"
 
 
 def test_diff_of_a_plain_script_is_that_of_the_example() -> None:
