@@ -16,6 +16,7 @@ from glc_hf.intervals import ACCURACY_LEVEL, format_interval, format_level, norm
 
 
 VERDICT_FILE = "verdict.json"
+_NARROWER = 0.7
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,9 @@ def way_with_control(
 
         accuracy = mean_all(control) + mean_held_out(correct − control)
 
-    If the two ways mostly agree, their difference varies less than the accuracy itself. The interval is Wilson's, with
-    the number of items that would give the same variance.
+    If the two ways mostly agree, their difference varies less than the accuracy itself, and the interval is Wilson's
+    with the number of items that would give the same variance. If they don't, the control adds nothing but noise: the
+    accuracy is then that of the held-out items alone, if this makes the interval at least 30 % narrower.
 
     Args:
         correct (`np.ndarray` of shape `(m,)`): Whether the prediction of each held-out item is right.
@@ -139,6 +141,9 @@ def way_with_control(
     variance = middle * (1 - middle) / number + (1 - share) * _spread(difference) / len(difference)
     effective = middle * (1 - middle) / variance
     low, high = wilson_interval(accuracy, effective, level)
+    alone = wilson_interval(np.mean(correct), len(difference), level)
+    if _is_narrower(alone, (low, high)):
+        accuracy, (low, high) = float(np.mean(correct)), alone
     text = f"{measured}, {len(difference):,} of {number:,} trusted labels"
     return Way(accuracy, float(low), float(high), text)
 
@@ -151,6 +156,8 @@ def difference_with_control(
 
         mean_all(control − other) + mean_held_out(correct − control)
 
+    or on the held-out items alone, see [`difference_interval`], if that is clearly narrower.
+
     Args:
         correct, held_out, control, level: As in [`way_with_control`].
         other (`np.ndarray` of shape `(n,)`): Whether the other way's prediction of each trusted item is right.
@@ -160,7 +167,14 @@ def difference_with_control(
     share = len(on_some) / len(on_all)
     variance = _spread(on_all) / len(on_all) + (1 - share) * _spread(on_some) / len(on_some)
     middle, half = float(on_all.mean() + on_some.mean()), normal_quantile(level) * math.sqrt(variance)
-    return max(middle - half, -1.0), min(middle + half, 1.0)
+    controlled = max(middle - half, -1.0), min(middle + half, 1.0)
+    alone = difference_interval(np.asarray(correct, dtype=bool), other[held_out] > 0.5, level)
+    return alone if _is_narrower(alone, controlled) else controlled
+
+
+def _is_narrower(first: tuple[float, float], second: tuple[float, float]) -> bool:
+    """Whether an interval is clearly narrower: always taking the narrower one would be too sure."""
+    return first[1] - first[0] < _NARROWER * (second[1] - second[0])
 
 
 def _spread(values: np.ndarray) -> float:

@@ -97,6 +97,15 @@ def test_intervals_with_control_cover_the_truth(items, judges, rates, apart):
     assert (low + high).mean() / 2 == pytest.approx(truth, abs=0.02)
 
 
+def test_control_that_disagrees_is_not_used():
+    """Twelve right of twelve are not 34 % to 100 %, whatever another model gets right."""
+    control = np.arange(60) % 10 < 6
+    way = way_with_control(np.ones(12, dtype=bool), np.arange(12), control, "x")
+    alone = way_of(np.ones(12, dtype=bool), "x")
+    assert (way.accuracy, way.low, way.high) == (alone.accuracy, alone.low, alone.high)
+    assert way.low > 0.8
+
+
 @pytest.mark.parametrize(("items", "judges", "rates"), [(60, 12, (0.7, 0.7, 0.6)), (300, 60, (0.7, 0.68, 0.65))])
 def test_control_that_agrees_with_the_final_way_makes_intervals_narrower_than_the_judges_alone(items, judges, rates):
     drawn = simulations(items, judges, rates, apart=0.02)
