@@ -3,17 +3,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from huggingface_hub import ModelCard
+from datasets import ClassLabel, Dataset, Features, List, Value
+from huggingface_hub import DatasetCard, ModelCard
 
+from glc_hf import push_audit
+from glc_hf.audit.exchange.export import classes_of
+from glc_hf.audit.exchange.hub_dataset import audit_card
+from glc_hf.audit.findings import COLUMNS, GIVEN, IS_ISSUE, P_WRONG, SCORE, SUGGESTED, Findings
 from glc_hf.cli.commands import env
 from glc_hf.cli.main import main
+from glc_hf.correction.verdict import Verdict, Way
 from glc_hf.hub.push import PushError, files_to_push
 from tests.cli.conftest import CLASSES, text_rows, tiny_bert, write_csv  # noqa: F401  (a fixture)
 
@@ -107,11 +115,10 @@ def test_pushed_model_works_without_glc_hf_installed(
         "--per-device-train-batch-size", "16",
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr
-    commits = hub.messages["ann/words"]
-    message, paths = commits[-1]
+    [(message, pushed)] = hub.messages["ann/words"]  # one commit, although each epoch is saved
     assert message == "End of training"
-    assert {"results.json", "tokenizer.json", *MODEL_FILES} <= set(paths)
-    pushed = [path for _, paths in commits for path in paths]
+    assert f"pushed to {hub.url}/ann/words (commit " in trained.stdout
+    assert {"results.json", "tokenizer.json", *MODEL_FILES} <= set(pushed)
     assert not [
         path for path in pushed if "/" in path or path.startswith("_") or path.endswith((".bin", ".pt", ".pth"))
     ]
@@ -122,6 +129,82 @@ def test_pushed_model_works_without_glc_hf_installed(
     assert used.returncode == 0, used.stderr
     answers = json.loads(used.stdout.splitlines()[-1])
     assert [answer["label"] for answer in answers] == ["animal", "food", "tool"]
+
+    audited = on_hub(*command, "audit", "words", "--dataset", "words.csv", "--push-to-hub", "ann/bad", "--private")
+    assert audited.returncode == 0, audited.stderr
+    assert f"pushed to {hub.url}/datasets/ann/bad (commit " in audited.stdout
+    assert hub.messages["datasets/ann/bad"] == [("Label audit", ["README.md", "data/train-00000-of-00001.parquet"])]
+    assert "datasets/ann/bad" in hub.private
+    files = hub.files("datasets/ann/bad")
+    table = pd.read_parquet(io.BytesIO(files["data/train-00000-of-00001.parquet"]))
+    assert list(table.columns) == [*rows[0], *COLUMNS]
+    card = DatasetCard(files["README.md"].decode())
+    assert "# Label audit of `words.csv`\n" in card.text
+    assert "the model [ann/words](https://huggingface.co/ann/words)" in card.text
+    issues = re.search(r"label issues: (\d+)\n", audited.stdout)[1]
+    assert f"| label issues | {issues} |\n" in card.text
+    assert str(tmp_path) not in card.content
+
+
+def test_commits_of_each_strategy_and_of_audits(hub: LocalHub, on_hub, tmp_path: Path) -> None:
+    done = on_hub(sys.executable, Path(__file__).with_name("push_strategies.py"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    messages = {name: [message for message, _ in commits] for name, commits in hub.messages.items()}
+    # `save_model` pushes, as in `Trainer`; `push_to_hub` after it has nothing to add.
+    assert messages["ann/at-the-end"] == ["Model save"]
+    # The checkpoint of step 2 was removed at step 4, perhaps before it was pushed. The last one is the final model.
+    steps = ["Training in progress, step 2", "Training in progress, step 4"]
+    assert messages["ann/every-save"] == steps
+    assert {path for _, paths in hub.messages["ann/every-save"] for path in paths} == MODEL_FILES
+    assert messages["ann/last-checkpoint"] == [part for step in steps for part in (step, f"{step}, checkpoint")]
+    assert "last-checkpoint/optimizer.pt" in hub.files("ann/last-checkpoint")
+    assert "training_args.bin" not in {Path(path).name for path in hub.files("ann/last-checkpoint")}
+    assert not list(tmp_path.glob("*/_push-*"))
+    assert f"pushed to {hub.url}/ann/at-the-end (commit " in done.stdout
+
+    audit = json.loads(done.stdout.splitlines()[-1])
+    assert audit["same"]
+    assert audit["columns"][-5:] == list(COLUMNS)
+    first, second = (set(commit) for commit in hub.repos["datasets/ann/tiny-audit"])
+    assert first == {"README.md", "data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"}
+    assert second == {"README.md", "data/train-00000-of-00001.parquet"}
+    assert hub.private == {"datasets/ann/bad", "datasets/ann/tiny-audit"} & {*hub.repos}
+    refusal = "the audit was not pushed: the dataset repository ann/public-audit exists and is public."
+    assert audit["refused"].startswith(refusal)
+    assert len(hub.messages["datasets/ann/public-audit"]) == 1
+
+
+def test_card_of_an_audit_escapes_names_and_counts_words() -> None:
+    classes = List(ClassLabel(names=["a|b", "<b>"]))
+    columns = {
+        "words": (List(Value("string")), [["x", "y"], ["z"]]),
+        GIVEN: (classes, [[0, 1], [-100]]),
+        SUGGESTED: (classes, [[1, 1], [-100]]),
+        P_WRONG: (List(Value("float64")), [[0.75, 0.0], [None]]),
+        IS_ISSUE: (List(Value("bool")), [[True, False], [False]]),
+        SCORE: (List(Value("float64")), [[0.25, 1.0], [None]]),
+    }
+    features = Features({name: feature for name, (feature, _) in columns.items()})
+    audited = Dataset.from_dict({name: values for name, (_, values) in columns.items()}, features=features)
+    verdict = Verdict("glc", {"glc": Way(0.9, 0.8, 0.95, "measured")}, "It\nhelps *much*.", True, 20)
+    card = audit_card(
+        audited,
+        Findings.of(audited, classes_of(audited)),
+        "ann/x",
+        dataset="ann/words",
+        verdict=verdict,
+        warnings=["w"],
+    )
+    assert "# Label audit of [ann/words](https://huggingface.co/datasets/ann/words)\n" in card.text
+    assert "| rows | 2 |\n| labels | 2 |\n| label issues | 1 |\n| wrong labels | 1 (" in card.text
+    assert "| a\\|b | \\<b\\> | 1 |" in card.text
+    assert "It helps \\*much\\*." in card.text
+    assert "- w\n" in card.text
+    assert "| words | List of string | as in the audited rows |" in card.text
+    assert 'any(row["is_label_issue"])' in card.text
+    assert card.data.to_dict()["configs"][0]["data_files"] == [{"split": "train", "path": "data/train-*"}]
+    with pytest.raises(ValueError, match="no column 'p_wrong': push the result of `trainer.audit`"):
+        push_audit(audited.remove_columns(P_WRONG), "ann/x")
 
 
 def test_failed_push_exits_with_code_1_and_one_line(
