@@ -7,7 +7,10 @@ import io
 import json
 import re
 import shlex
+import shutil
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import pandas as pd
@@ -15,15 +18,17 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 from huggingface_hub import DatasetCard, ModelCard
 
-from glc_hf import push_audit
+from glc_hf import GLCTrainer, push_audit
 from glc_hf.audit.exchange.export import classes_of
 from glc_hf.audit.exchange.hub_dataset import audit_card
 from glc_hf.audit.findings import COLUMNS, GIVEN, IS_ISSUE, P_WRONG, SCORE, SUGGESTED, Findings
 from glc_hf.cli.commands import env
 from glc_hf.cli.main import main
 from glc_hf.correction.verdict import Verdict, Way
+from glc_hf.hub import push
 from glc_hf.hub.push import PushError, files_to_push
 from tests.cli.conftest import CLASSES, text_rows, tiny_bert, write_csv  # noqa: F401  (a fixture)
+from tests.training.tiny import bert, config, noisy_text_rows
 
 from .local_hub import TOKEN, LocalHub
 
@@ -241,3 +246,42 @@ def test_files_that_are_not_part_of_the_model_are_not_pushed(tmp_path: Path) -> 
 def test_comparison_can_t_be_pushed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--compare", "glc", "no_correction", "--push-to-hub"]) == 2
     assert "push the one you want" in capsys.readouterr().err
+
+
+def test_checkpoints_are_pushed_in_order_after_they_were_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting: list[tuple[Future, Callable]] = []
+    pushed = []
+
+    class SlowApi:
+        def run_as_future(self, function: Callable) -> Future:
+            waiting.append((Future(), function))
+            return waiting[-1][0]
+
+        def create_commit(self, operations: list, commit_message: str, **_: object) -> None:
+            if commit_message.endswith("6"):
+                raise TimeoutError
+            pushed.append({entry.path_in_repo: Path(entry.path_or_fileobj).read_text() for entry in operations})
+
+    monkeypatch.setattr(push, "_api", SlowApi)
+    arguments = config(tmp_path / "run", hub_strategy="every_save", hub_always_push=True, save_strategy="steps")
+    trainer = GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows(60))
+    trainer.hub_model_id, trainer.push_in_progress = "ann/x", None
+    for step in (2, 4, 6):
+        folder = tmp_path / "run" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_text(f"weights {step}")
+        (folder / "optimizer.pt").touch()
+        trainer.state.global_step = step
+        trainer._push_from_checkpoint(str(folder))
+        shutil.rmtree(folder)
+    for job, function in waiting:
+        try:
+            job.set_result(function())
+        except TimeoutError as error:
+            job.set_exception(error)
+    trainer._finish_current_push()
+    assert pushed == [{"model.safetensors": "weights 2"}, {"model.safetensors": "weights 4"}]
+    assert not list((tmp_path / "run").iterdir())
+    assert "the push 'Training in progress, step 6' failed: the Hub did not answer in time" in caplog.text
