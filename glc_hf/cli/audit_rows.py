@@ -76,6 +76,8 @@ class FolderAudit(NamedTuple):
         warnings: The verdict of the run that trained the model, and reasons not to rely on it.
         num_suggested: Number of rows in `suggest.csv`.
         num_exported: Number of rows for other tools.
+        audited: The rows with the columns of the audit.
+        dataset: Name of the rows.
     """
 
     findings: Findings
@@ -84,6 +86,8 @@ class FolderAudit(NamedTuple):
     warnings: list[str]
     num_suggested: int
     num_exported: int
+    audited: Dataset
+    dataset: str
 
 
 def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
@@ -171,7 +175,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     suggestions = _suggestions(judged, arguments.suggest, raw, numbers, inputs) if arguments.suggest else None
     reasons = {} if suggestions is None else dict(zip(suggestions[ROW], suggestions[REASON], strict=True))
     if not trainer.is_world_process_zero():
-        return FolderAudit(findings, trusted, [], warnings, len(reasons), 0)
+        return FolderAudit(findings, trusted, [], warnings, len(reasons), 0, audited, name)
     export = None
     if arguments.export:
         chosen = issues_and(findings, list(reasons), arguments.page_rows)
@@ -184,7 +188,8 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         write_frame(suggestions, paths[-1])
     for tool in arguments.export if export else ():  # without issues there is nothing to write
         paths += write_export(export, output / TOOLS[tool][1], tool)
-    return FolderAudit(findings, trusted, paths, warnings, len(reasons), 0 if export is None else len(export))
+    num_exported = 0 if export is None else len(export)
+    return FolderAudit(findings, trusted, paths, warnings, len(reasons), num_exported, audited, name)
 
 
 def _suggestions(

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import filter_repo_objects, get_session
 from transformers import Trainer
@@ -62,7 +66,7 @@ class HubMixin(Trainer):
             name = self._repository_name()
             if status in _AUTHORIZATION_ERRORS or "Token" in type(error).__name__:
                 raise PushError(
-                    f"push_to_hub is set, but the repository {name} can't be created: {_explain(error)}. Training has "
+                    f"push_to_hub is set, but the repository {name} can't be created: {explain(error)}. Training has "
                     "not started. Fix this, or train without push_to_hub and call `trainer.push_to_hub()` later."
                 ) from error
             logger.warning(
@@ -71,7 +75,7 @@ class HubMixin(Trainer):
             )
 
     def _create_repository(self, token: str | None) -> None:
-        with _read_timeout():
+        with read_timeout():
             super().init_hf_repo(token=token)
 
     def _repository_name(self) -> str:
@@ -87,7 +91,7 @@ class HubMixin(Trainer):
     ) -> CommitInfo | Future | None:
         """
         Save the model and push it to `args.hub_model_id` with its card, its matrix and the picture of the matrix, in
-        one commit.
+        one commit, and print the address. If nothing has changed since the last push, there is no new commit.
 
         Args:
             commit_message, blocking, token, revision: As in `Trainer.push_to_hub`.
@@ -108,7 +112,7 @@ class HubMixin(Trainer):
                 self._create_repository(token)
             self.create_model_card()
             self._finish_current_push()
-            return push_folder(
+            commit = push_folder(
                 folder,
                 self.hub_model_id,
                 commit_message or "End of training",
@@ -122,8 +126,13 @@ class HubMixin(Trainer):
             command += [argument for pattern in EXCLUDED for argument in ("--exclude", pattern)]
             raise PushError(
                 f"the model is saved in {folder}, but the push to {self._repository_name()} failed: "
-                f"{_explain(error)}. Push again with `trainer.push_to_hub()`, or from a shell: {shlex.join(command)}"
+                f"{explain(error)}. Push again with `trainer.push_to_hub()`, or from a shell: {shlex.join(command)}"
             ) from error
+        if blocking:
+            print_address(commit)
+        else:
+            commit.add_done_callback(lambda done: None if done.exception() else print_address(done.result()))
+        return commit
 
     def create_model_card(self, **kwargs: Any) -> None:
         """
@@ -162,8 +171,11 @@ class HubMixin(Trainer):
         self.model_card.add_facts(**facts)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Push in the background as `Trainer` does, but directly from the checkpoint: `Trainer` would also push the
-        checkpoints of the first stage and a pickle of the arguments."""
+        """
+        Push in the background as `Trainer` does, one commit after the other, but directly from the checkpoint:
+        `Trainer` would also push the checkpoints of the first stage and a pickle of the arguments. A failed push only
+        warns.
+        """
         if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END or self.hub_model_id is None:
             return
         busy = self.push_in_progress is not None and not self.push_in_progress.is_done()
@@ -173,17 +185,37 @@ class HubMixin(Trainer):
         steps = self.args.save_strategy == SaveStrategy.STEPS
         progress = f"step {self.state.global_step}" if steps else f"epoch {int(self.state.epoch)}"
         message = f"Training in progress, {progress}"
-        options = {"token": self.args.hub_token, "revision": self.args.hub_revision, "blocking": False}
-        jobs = [push_folder(checkpoint_folder, self.hub_model_id, message, **options)]
+        pushes = [(message, {})]
         if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             last = self.args.hub_strategy == HubStrategy.CHECKPOINT
-            options["path_in_repo"] = "last-checkpoint/" if last else f"{Path(checkpoint_folder).name}/"
-            options["excluded"] = EXCLUDED_FROM_CHECKPOINTS
-            jobs.append(push_folder(checkpoint_folder, self.hub_model_id, f"{message}, checkpoint", **options))
+            place = "last-checkpoint/" if last else f"{Path(checkpoint_folder).name}/"
+            options = {"path_in_repo": place, "excluded": EXCLUDED_FROM_CHECKPOINTS}
+            pushes.append((f"{message}, checkpoint", options))
+        # The checkpoint may be removed before it is pushed.
+        files = _linked_copy(checkpoint_folder, Path(self.args.output_dir))
+        jobs = []
+        for commit_message, options in pushes:
+            job = push_folder(
+                files,
+                self.hub_model_id,
+                commit_message,
+                token=self.args.hub_token,
+                revision=self.args.hub_revision,
+                blocking=False,
+                **options,
+            )
+            job.add_done_callback(partial(_warn_if_failed, commit_message))
+            jobs.append(job)
+        jobs[-1].add_done_callback(lambda _: shutil.rmtree(files, ignore_errors=True))
         if busy:
             self.push_in_progress.jobs.extend(jobs)
         else:
             self.push_in_progress = PushInProgress(jobs)
+
+
+def print_address(commit: CommitInfo) -> None:
+    """Print where a commit is on the Hub."""
+    print(f"pushed to {commit.repo_url} (commit {commit.oid[:8]}: {commit.commit_url})", flush=True)
 
 
 def push_folder(
@@ -195,27 +227,36 @@ def push_folder(
     blocking: bool = True,
     path_in_repo: str = "",
     excluded: tuple[str, ...] = EXCLUDED,
+    repo_type: str = "model",
+    removed: Sequence[str] = (),
 ) -> CommitInfo | Future:
     """
-    Push the files of a saved model as one commit to an existing repository.
+    Push the files of a folder as one commit to an existing repository.
 
     `HfApi.upload_folder` is not used: with `hf_xet` it splits a large model into several commits, and between them the
     repository contains the weights of one model and the matrix of another.
 
     Args:
-        blocking (`bool`, *optional*, defaults to `True`): `False` returns a `Future` immediately.
+        blocking (`bool`, *optional*, defaults to `True`): `False` returns a `Future` immediately. Such pushes run one
+            after the other.
         path_in_repo (`str`, *optional*, defaults to `""`): Folder in the repository, with a trailing slash.
         excluded (`tuple[str, ...]`, *optional*): Patterns of files that are not pushed.
+        repo_type (`str`, *optional*, defaults to `"model"`): `"model"` or `"dataset"`.
+        removed (`Sequence[str]`, *optional*): Files of the repository that the commit removes.
     """
-    api = HfApi()
+    api = _api()
 
     def push() -> CommitInfo:
-        with _read_timeout():
+        with read_timeout():
             return api.create_commit(
                 repo_id=repo_id,
+                repo_type=repo_type,
                 operations=[
-                    CommitOperationAdd(path_in_repo=f"{path_in_repo}{name}", path_or_fileobj=str(Path(folder) / name))
-                    for name in files_to_push(folder, excluded)
+                    *(
+                        CommitOperationAdd(path_in_repo=f"{path_in_repo}{name}", path_or_fileobj=f"{folder}/{name}")
+                        for name in files_to_push(folder, excluded)
+                    ),
+                    *map(CommitOperationDelete, removed),
                 ],
                 commit_message=commit_message,
                 token=token,
@@ -231,8 +272,36 @@ def files_to_push(folder: str | Path, excluded: tuple[str, ...] = EXCLUDED) -> l
     return list(filter_repo_objects(names, ignore_patterns=list(excluded)))
 
 
+@cache
+def _api() -> HfApi:
+    """One client, whose pushes in the background run one after the other."""
+    return HfApi()
+
+
+def _linked_copy(folder: str | Path, beside: Path) -> Path:
+    """Return a temporary folder with the files of a checkpoint: hard links, or copies where the disk has none."""
+    copy = Path(tempfile.mkdtemp(prefix="_push-", dir=beside))
+    for name in files_to_push(folder, EXCLUDED_FROM_CHECKPOINTS):
+        source, target = Path(folder) / name, copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+    return copy
+
+
+def _warn_if_failed(commit_message: str, job: Future) -> None:
+    error = None if job.cancelled() else job.exception()
+    if error is not None:
+        logger.warning(
+            f"the push {commit_message!r} failed: {explain(error)}. Training continues, and the push at the end "
+            "pushes the final model."
+        )
+
+
 @contextmanager
-def _read_timeout() -> Iterator[None]:
+def read_timeout() -> Iterator[None]:
     """Set [`READ_TIMEOUT`] on the client of the Hub if it has no timeout."""
     session = get_session()
     before = session.timeout
@@ -244,7 +313,7 @@ def _read_timeout() -> Iterator[None]:
         session.timeout = before
 
 
-def _explain(error: Exception) -> str:
+def explain(error: BaseException) -> str:
     """Return the cause of a failed request in one line."""
     causes = [error]
     while causes[-1].__cause__ is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from transformers import TrainingArguments
+from transformers.trainer_utils import HubStrategy
 
 from glc_hf.methods.auto import AutoOptions
 from glc_hf.methods.base import SharedOptions
@@ -43,9 +44,9 @@ class GLCConfig(
     TrainingArguments,
 ):
     r"""
-    Configuration of [`GLCTrainer`]: all of `TrainingArguments`, with the same defaults, and the parameters below. It
-    can be used with `HfArgumentParser` and YAML. Parameters of methods are declared beside the methods, in
-    `glc_hf.methods`.
+    Configuration of [`GLCTrainer`]: all of `TrainingArguments`, with the same defaults except for `hub_strategy`,
+    and the parameters below. It can be used with `HfArgumentParser` and YAML. Parameters of methods are declared
+    beside the methods, in `glc_hf.methods`.
 
     Args:
         > Parameters that control the data
@@ -154,6 +155,13 @@ class GLCConfig(
             `distillation`: weight λ of the given label against the soft target. A number in [0, 1]; `"auto"`: from the
             precisions of both, with more weight for the more precise one; `"paper_code"`: the opposite, as in the
             authors' code.
+
+        > Parameters that differ from `TrainingArguments`
+
+        hub_strategy (`str`, *optional*, defaults to `"end"`):
+            When to push with `push_to_hub=True`. `"end"`: one commit with the final model. `"every_save"`, the default
+            of `TrainingArguments`: also one per checkpoint of the last stage; `"checkpoint"` and `"all_checkpoints"`
+            push the state of the training too. The checkpoints of first stages are not pushed.
     """
 
     method: str = field(default="auto", metadata={"help": "Name of the method, for example glc or no_correction."})
@@ -192,6 +200,9 @@ class GLCConfig(
     )
     evaluate_stages: bool = field(
         default=True, metadata={"help": "Evaluate each first stage at its end (needs an eval_dataset)."}
+    )
+    hub_strategy: HubStrategy | str = field(
+        default="end", metadata={"help": "When to push: end, every_save, checkpoint or all_checkpoints."}
     )
 
     def __post_init__(self) -> None:

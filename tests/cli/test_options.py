@@ -24,8 +24,9 @@ from glc_hf.methods import available_methods
 
 
 def test_help_has_every_option_that_the_configuration_adds_with_its_default() -> None:
-    inherited = {field.name for field in dataclasses.fields(TrainingArguments)}
-    added = [field for field in dataclasses.fields(GLCConfig) if field.name not in inherited]
+    inherited = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
+    missing = object()
+    added = [field for field in dataclasses.fields(GLCConfig) if field.default != inherited.get(field.name, missing)]
     expected = {field.name: (field.default, field.metadata["help"]) for field in added}
     assert {option.name: (option.default, option.help) for option in config_options()} == expected
     assert len(config_options()) == len(expected)

@@ -9,12 +9,14 @@ import re
 import runpy
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import datasets
 import pytest
 import transformers
 from transformers import pipeline
 
+from glc_hf import GLCConfig, GLCTrainer
 from glc_hf.cli.digits import DIGITS_NAMES, digits_dataset
 
 
@@ -146,9 +148,61 @@ def test_quickstart_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not re.search(r"/(home|root|tmp|Users)/", json.dumps(outputs))
 
 
+SCRIPT = '''
+"""A Trainer and its TrainingArguments."""
+from dataclasses import dataclass
+import transformers
+from transformers import (
+    AutoConfig,
+    HfArgumentParser as Parser,
+    Trainer,  # Trainer
+    TrainingArguments,
+)
+from transformers.utils import check_min_version
+
+@dataclass
+class DataTrainingArguments:
+    note: str = "ä Trainer"
+
+def main():
+    parser = Parser((DataTrainingArguments, TrainingArguments))  # TrainingArguments
+    data, args = parser.parse_args_into_dataclasses()
+    names = [name for name in ("text", "trusted", "label") if name != "label"]
+    _, trainer = "ä", (data, args, Trainer, names, transformers.Trainer, AutoConfig)
+    return trainer
+'''
+
+
+def test_two_names_of_a_script_of_transformers_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    example = runpy.run_path(str(EXAMPLES / "transformers_scripts.py"))
+    changed = example["edit_glue"](example["change_names"](SCRIPT))
+    before, after = SCRIPT.splitlines(), changed.splitlines()
+    assert after[0:4] == before[0:4]
+    assert after[4:6] == [
+        "from transformers import (AutoConfig, HfArgumentParser as Parser)",
+        "from glc_hf import GLCConfig, GLCTrainer",
+    ]
+    same = [(old, new) for old, new in zip(before[10:], after[6:], strict=True) if old != new]
+    assert [new for _, new in same] == [
+        "    parser = Parser((DataTrainingArguments, GLCConfig))  # TrainingArguments",
+        '    names = [name for name in ("text", "trusted", "label") if name not in ("label", "trusted")]',
+        '    _, trainer = "ä", (data, args, GLCTrainer, names, transformers.Trainer, AutoConfig)',
+    ]
+    monkeypatch.setattr(sys, "argv", ["script.py", "--output_dir", str(tmp_path), "--method", "glc"])
+    scope: dict = {"__name__": "script"}
+    monkeypatch.setitem(sys.modules, "script", ModuleType("script"))
+    exec(compile(changed, "script.py", "exec"), scope)
+    _, args, trainer, names, *_ = scope["main"]()
+    assert (type(args), trainer, names) == (GLCConfig, GLCTrainer, ["text"])
+    with pytest.raises(ValueError, match="does not import TrainingArguments from transformers"):
+        example["change_names"]("from transformers import Trainer\n")
+    with pytest.raises(ValueError, match="run_glue.py has changed"):
+        example["edit_glue"](changed)
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_docstring_has_the_command_for_a_dataset_of_the_hub(path: Path) -> None:
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    command = re.search(rf"python examples/{path.name} --(dataset|csv) \S+", text)
+    command = re.search(rf"python examples/{path.name} --(dataset|csv|scripts) \S+", text)
     assert command
     assert "--output_dir" in text

@@ -21,19 +21,21 @@ TOKEN = "hf_local_token_for_tests"
 USER = "ann"
 # Larger files, and all files with these suffixes, are uploaded by LFS.
 _LFS_SIZE = 50_000
-_LFS_SUFFIXES = (".safetensors", ".png", ".pt", ".bin")
+_LFS_SUFFIXES = (".safetensors", ".png", ".pt", ".bin", ".parquet")
+_API = r"/api/(?P<kind>models|datasets)/(?P<repo>[^/]+/[^/]+)"
+_REPO = r"/(?P<kind>datasets/)?(?P<repo>[^/]+/[^/]+)"
 _ROUTES = [
     ("whoami", "GET", r"/api/whoami-v2"),
     ("create", "POST", r"/api/repos/create"),
     ("validate", "POST", r"/api/validate-yaml"),
-    ("preupload", "POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/preupload/[^/]+"),
-    ("commit", "POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/commit/[^/]+"),
-    ("batch", "POST", r"/(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch"),
+    ("preupload", "POST", _API + r"/preupload/[^/]+"),
+    ("commit", "POST", _API + r"/commit/[^/]+"),
+    ("batch", "POST", _REPO + r"\.git/info/lfs/objects/batch"),
     ("upload", "PUT", r"/_large/(?P<oid>[0-9a-f]{64})"),
     ("verify", "POST", r"/_large/(?P<oid>[0-9a-f]{64})/verify"),
-    ("tree", "GET", r"/api/models/(?P<repo>[^/]+/[^/]+)/tree/(?P<path>.+)"),
-    ("info", "GET", r"/api/models/(?P<repo>[^/]+/[^/]+)(/revision/[^/]+)?"),
-    ("resolve", "GET|HEAD", r"/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<path>.+)"),
+    ("tree", "GET", _API + r"/tree/(?P<path>.+)"),
+    ("info", "GET", _API + r"(/revision/[^/]+)?"),
+    ("resolve", "GET|HEAD", _REPO + r"/resolve/[^/]+/(?P<path>.+)"),
     ("fail", "POST", r"/_fail"),
 ]
 
@@ -43,7 +45,9 @@ class LocalHub:
     The server and its repositories.
 
     Attributes:
-        repos: Commits per repository; a commit is a dict from path to content of all files.
+        repos: Commits per repository; a commit is a dict from path to content of all files. Names of dataset
+            repositories start with `datasets/`, as in their address.
+        private: The repositories that were created as private ones.
         messages: (message, written paths) of each commit, per repository.
         failures: Step → status code, `"timeout"` or `"cut"`.
     """
@@ -51,6 +55,7 @@ class LocalHub:
     def __init__(self) -> None:
         self.repos: dict[str, list[dict[str, bytes]]] = {}
         self.messages: dict[str, list[tuple[str, list[str]]]] = {}
+        self.private: set[str] = set()
         self.large: dict[str, bytes] = {}
         self.failures: dict[str, int | str] = {}
         self.closing = threading.Event()
@@ -73,6 +78,10 @@ class LocalHub:
 
     def sha(self, repo: str) -> str:
         return hashlib.sha1(f"{repo} {len(self.repos[repo])}".encode()).hexdigest()
+
+
+def _git_sha(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -111,6 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
             authorization = self.headers.get("Authorization")
             if name != "verify" and authorization != f"Bearer {TOKEN}":
                 return self._answer(401, {"error": "Invalid username or password."})
+        if (parts.pop("kind", None) or "").startswith("datasets"):
+            parts["repo"] = f"datasets/{parts['repo']}"
         if "repo" in parts and parts["repo"] not in hub.repos:
             return self._answer(404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
         return getattr(self, f"_{name}")(body, **{key: value for key, value in parts.items() if value})
@@ -142,7 +153,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _create(self, body: bytes) -> None:
         request = json.loads(body)
         repo = f"{request.get('organization') or USER}/{request['name']}"
+        if request.get("type") == "dataset":
+            repo = f"datasets/{repo}"
         exists = repo in self.hub.repos
+        if not exists and (request.get("private") or request.get("visibility") == "private"):
+            self.hub.private.add(repo)
         self.hub.repos.setdefault(repo, [])
         self.hub.messages.setdefault(repo, [])
         self._answer(409 if exists else 200, {"url": f"{self.hub.url}/{repo}", "name": repo, "id": repo})
@@ -157,8 +172,14 @@ class _Handler(BaseHTTPRequestHandler):
             lfs = file["size"] > _LFS_SIZE or file["path"].endswith(_LFS_SUFFIXES)
             return "lfs" if lfs else "regular"
 
-        files = json.loads(body)["files"]
-        answer = [{"path": file["path"], "uploadMode": mode(file), "shouldIgnore": False} for file in files]
+        files, answer = json.loads(body)["files"], []
+        for file in files:
+            entry = {"path": file["path"], "uploadMode": mode(file), "shouldIgnore": False}
+            content = self.hub.files(repo).get(file["path"])
+            if content is not None:
+                is_large = entry["uploadMode"] == "lfs"
+                entry["oid"] = hashlib.sha256(content).hexdigest() if is_large else _git_sha(content)
+            answer.append(entry)
         self._answer(200, {"files": answer})
 
     def _batch(self, body: bytes, repo: str) -> None:
@@ -188,6 +209,8 @@ class _Handler(BaseHTTPRequestHandler):
                 message = value["summary"]
                 continue
             written.append(value["path"])
+            if entry["key"] == "deletedFile":
+                del files[value["path"]]
             if entry["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif entry["key"] == "lfsFile":
@@ -202,9 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
         siblings = [{"rfilename": path} for path in self.hub.files(repo)]
         content = {
             "_id": "1",
-            "id": repo,
-            "modelId": repo,
+            "id": repo.removeprefix("datasets/"),
             "sha": self.hub.sha(repo),
+            "private": repo in self.hub.private,
             "siblings": siblings,
             "tags": [],
         }
@@ -212,11 +235,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tree(self, body: bytes, repo: str, path: str) -> None:
         folder = path.partition("/")[2]
+        start = f"{folder}/" if folder else ""
+        all_files = {name: content for name, content in self.hub.files(repo).items() if name.startswith(start)}
+        inner = {}
+        if "recursive=true" not in self.path.lower():
+            inner = {name: start + name.removeprefix(start).split("/")[0] for name in all_files}
+            inner = {name: place for name, place in inner.items() if place != name}
         files = [
-            {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
-            for name, content in self.hub.files(repo).items()
-            if not folder or name.startswith(f"{folder}/")
+            {"type": "file", "path": name, "size": len(content), "oid": _git_sha(content)}
+            for name, content in all_files.items()
+            if name not in inner
         ]
+        files += [{"type": "directory", "path": place, "size": 0, "oid": "0" * 40} for place in {*inner.values()}]
         if folder and not files:
             self._answer(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"})
         else:

@@ -3,19 +3,32 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
+import shutil
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from huggingface_hub import ModelCard
+from datasets import ClassLabel, Dataset, Features, List, Value
+from huggingface_hub import DatasetCard, ModelCard
 
+from glc_hf import GLCTrainer, push_audit
+from glc_hf.audit.exchange.export import classes_of
+from glc_hf.audit.exchange.hub_dataset import audit_card
+from glc_hf.audit.findings import COLUMNS, GIVEN, IS_ISSUE, P_WRONG, SCORE, SUGGESTED, Findings
 from glc_hf.cli.commands import env
 from glc_hf.cli.main import main
+from glc_hf.correction.verdict import Verdict, Way
+from glc_hf.hub import push
 from glc_hf.hub.push import PushError, files_to_push
 from tests.cli.conftest import CLASSES, text_rows, tiny_bert, write_csv  # noqa: F401  (a fixture)
+from tests.training.tiny import bert, config, noisy_text_rows
 
 from .local_hub import TOKEN, LocalHub
 
@@ -107,11 +120,10 @@ def test_pushed_model_works_without_glc_hf_installed(
         "--per-device-train-batch-size", "16",
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr
-    commits = hub.messages["ann/words"]
-    message, paths = commits[-1]
+    [(message, pushed)] = hub.messages["ann/words"]  # one commit, although each epoch is saved
     assert message == "End of training"
-    assert {"results.json", "tokenizer.json", *MODEL_FILES} <= set(paths)
-    pushed = [path for _, paths in commits for path in paths]
+    assert f"pushed to {hub.url}/ann/words (commit " in trained.stdout
+    assert {"results.json", "tokenizer.json", *MODEL_FILES} <= set(pushed)
     assert not [
         path for path in pushed if "/" in path or path.startswith("_") or path.endswith((".bin", ".pt", ".pth"))
     ]
@@ -122,6 +134,82 @@ def test_pushed_model_works_without_glc_hf_installed(
     assert used.returncode == 0, used.stderr
     answers = json.loads(used.stdout.splitlines()[-1])
     assert [answer["label"] for answer in answers] == ["animal", "food", "tool"]
+
+    audited = on_hub(*command, "audit", "words", "--dataset", "words.csv", "--push-to-hub", "ann/bad", "--private")
+    assert audited.returncode == 0, audited.stderr
+    assert f"pushed to {hub.url}/datasets/ann/bad (commit " in audited.stdout
+    assert hub.messages["datasets/ann/bad"] == [("Label audit", ["README.md", "data/train-00000-of-00001.parquet"])]
+    assert "datasets/ann/bad" in hub.private
+    files = hub.files("datasets/ann/bad")
+    table = pd.read_parquet(io.BytesIO(files["data/train-00000-of-00001.parquet"]))
+    assert list(table.columns) == [*rows[0], *COLUMNS]
+    card = DatasetCard(files["README.md"].decode())
+    assert "# Label audit of `words.csv`\n" in card.text
+    assert "the model [ann/words](https://huggingface.co/ann/words)" in card.text
+    issues = re.search(r"label issues: (\d+)\n", audited.stdout)[1]
+    assert f"| label issues | {issues} |\n" in card.text
+    assert str(tmp_path) not in card.content
+
+
+def test_commits_of_each_strategy_and_of_audits(hub: LocalHub, on_hub, tmp_path: Path) -> None:
+    done = on_hub(sys.executable, Path(__file__).with_name("push_strategies.py"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    messages = {name: [message for message, _ in commits] for name, commits in hub.messages.items()}
+    # `save_model` pushes, as in `Trainer`; `push_to_hub` after it has nothing to add.
+    assert messages["ann/at-the-end"] == ["Model save"]
+    # The checkpoint of step 2 was removed at step 4, perhaps before it was pushed. The last one is the final model.
+    steps = ["Training in progress, step 2", "Training in progress, step 4"]
+    assert messages["ann/every-save"] == steps
+    assert {path for _, paths in hub.messages["ann/every-save"] for path in paths} == MODEL_FILES
+    assert messages["ann/last-checkpoint"] == [part for step in steps for part in (step, f"{step}, checkpoint")]
+    assert "last-checkpoint/optimizer.pt" in hub.files("ann/last-checkpoint")
+    assert "training_args.bin" not in {Path(path).name for path in hub.files("ann/last-checkpoint")}
+    assert not list(tmp_path.glob("*/_push-*"))
+    assert f"pushed to {hub.url}/ann/at-the-end (commit " in done.stdout
+
+    audit = json.loads(done.stdout.splitlines()[-1])
+    assert audit["same"]
+    assert audit["columns"][-5:] == list(COLUMNS)
+    first, second = (set(commit) for commit in hub.repos["datasets/ann/tiny-audit"])
+    assert first == {"README.md", "data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"}
+    assert second == {"README.md", "data/train-00000-of-00001.parquet"}
+    assert hub.private == {"datasets/ann/bad", "datasets/ann/tiny-audit"} & {*hub.repos}
+    refusal = "the audit was not pushed: the dataset repository ann/public-audit exists and is public."
+    assert audit["refused"].startswith(refusal)
+    assert len(hub.messages["datasets/ann/public-audit"]) == 1
+
+
+def test_card_of_an_audit_escapes_names_and_counts_words() -> None:
+    classes = List(ClassLabel(names=["a|b", "<b>"]))
+    columns = {
+        "words": (List(Value("string")), [["x", "y"], ["z"]]),
+        GIVEN: (classes, [[0, 1], [-100]]),
+        SUGGESTED: (classes, [[1, 1], [-100]]),
+        P_WRONG: (List(Value("float64")), [[0.75, 0.0], [None]]),
+        IS_ISSUE: (List(Value("bool")), [[True, False], [False]]),
+        SCORE: (List(Value("float64")), [[0.25, 1.0], [None]]),
+    }
+    features = Features({name: feature for name, (feature, _) in columns.items()})
+    audited = Dataset.from_dict({name: values for name, (_, values) in columns.items()}, features=features)
+    verdict = Verdict("glc", {"glc": Way(0.9, 0.8, 0.95, "measured")}, "It\nhelps *much*.", True, 20)
+    card = audit_card(
+        audited,
+        Findings.of(audited, classes_of(audited)),
+        "ann/x",
+        dataset="ann/words",
+        verdict=verdict,
+        warnings=["w"],
+    )
+    assert "# Label audit of [ann/words](https://huggingface.co/datasets/ann/words)\n" in card.text
+    assert "| rows | 2 |\n| labels | 2 |\n| label issues | 1 |\n| wrong labels | 1 (" in card.text
+    assert "| a\\|b | \\<b\\> | 1 |" in card.text
+    assert "It helps \\*much\\*." in card.text
+    assert "- w\n" in card.text
+    assert "| words | List of string | as in the audited rows |" in card.text
+    assert 'any(row["is_label_issue"])' in card.text
+    assert card.data.to_dict()["configs"][0]["data_files"] == [{"split": "train", "path": "data/train-*"}]
+    with pytest.raises(ValueError, match="no column 'p_wrong': push the result of `trainer.audit`"):
+        push_audit(audited.remove_columns(P_WRONG), "ann/x")
 
 
 def test_failed_push_exits_with_code_1_and_one_line(
@@ -158,3 +246,42 @@ def test_files_that_are_not_part_of_the_model_are_not_pushed(tmp_path: Path) -> 
 def test_comparison_can_t_be_pushed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--compare", "glc", "no_correction", "--push-to-hub"]) == 2
     assert "push the one you want" in capsys.readouterr().err
+
+
+def test_checkpoints_are_pushed_in_order_after_they_were_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting: list[tuple[Future, Callable]] = []
+    pushed = []
+
+    class SlowApi:
+        def run_as_future(self, function: Callable) -> Future:
+            waiting.append((Future(), function))
+            return waiting[-1][0]
+
+        def create_commit(self, operations: list, commit_message: str, **_: object) -> None:
+            if commit_message.endswith("6"):
+                raise TimeoutError
+            pushed.append({entry.path_in_repo: Path(entry.path_or_fileobj).read_text() for entry in operations})
+
+    monkeypatch.setattr(push, "_api", SlowApi)
+    arguments = config(tmp_path / "run", hub_strategy="every_save", hub_always_push=True, save_strategy="steps")
+    trainer = GLCTrainer(bert(), arguments, train_dataset=noisy_text_rows(60))
+    trainer.hub_model_id, trainer.push_in_progress = "ann/x", None
+    for step in (2, 4, 6):
+        folder = tmp_path / "run" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_text(f"weights {step}")
+        (folder / "optimizer.pt").touch()
+        trainer.state.global_step = step
+        trainer._push_from_checkpoint(str(folder))
+        shutil.rmtree(folder)
+    for job, function in waiting:
+        try:
+            job.set_result(function())
+        except TimeoutError as error:
+            job.set_exception(error)
+    trainer._finish_current_push()
+    assert pushed == [{"model.safetensors": "weights 2"}, {"model.safetensors": "weights 4"}]
+    assert not list((tmp_path / "run").iterdir())
+    assert "the push 'Training in progress, step 6' failed: the Hub did not answer in time" in caplog.text

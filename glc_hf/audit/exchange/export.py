@@ -8,14 +8,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-from datasets import ClassLabel, Dataset, Image
+import pyarrow.compute as pc
+from datasets import Dataset, Image
 
 from glc_hf.audit.exchange.argilla_records import write_argilla
 from glc_hf.audit.exchange.label_studio import write_label_studio
 from glc_hf.audit.exchange.review_items import ReviewItems, check_exportable, issues_and
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
-from glc_hf.labels.storage import column_in_order, is_list_type
+from glc_hf.labels.reading import class_names
+from glc_hf.labels.storage import column_in_order, flat_values, is_list_type
 from glc_hf.matrix import CorruptionMatrix
 
 
@@ -64,7 +65,7 @@ def export_audit(
     is_list = is_list_type(column_in_order(audited, GIVEN).type)
     task = "token" if is_list else "image" if isinstance(audited.features[inputs[0]], Image) else "text"
     check_exportable(task)
-    findings = Findings.of(audited, _classes(audited))
+    findings = Findings.of(audited, classes_of(audited))
     items = ReviewItems(findings, audited, inputs, task, label_column)
     if rows is not None:
         for row in rows:
@@ -94,10 +95,10 @@ def write_export(items: ReviewItems, path: Path, tool: str) -> list[Path]:
     return paths
 
 
-def _classes(audited: Dataset) -> CorruptionMatrix:
+def classes_of(audited: Dataset) -> CorruptionMatrix:
     """A matrix with the names of the classes. Nothing else of it is used."""
-    feature = audited.features[GIVEN]
-    if isinstance(feature, ClassLabel):
-        return CorruptionMatrix.identity(feature.num_classes).with_names(feature.names)
-    values = [column_in_order(audited, name).to_pylist() for name in (GIVEN, SUGGESTED)]
-    return CorruptionMatrix.identity(max(int(np.max(values, initial=1)) + 1, 2))
+    names = class_names(audited.features[GIVEN])
+    if names is not None:
+        return CorruptionMatrix.identity(len(names)).with_names(names)
+    highest = [pc.max(flat_values(column_in_order(audited, name))[0]).as_py() for name in (GIVEN, SUGGESTED)]
+    return CorruptionMatrix.identity(max(*(number or 0 for number in highest), 1) + 1)

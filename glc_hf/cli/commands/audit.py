@@ -8,8 +8,13 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from glc_hf.cli.options import ANSWER_COLUMNS
+
+
+if TYPE_CHECKING:
+    from glc_hf.cli.audit_rows import FolderAudit
 
 
 _SHOWN_CORRECTIONS = 3
@@ -19,6 +24,12 @@ _TOOLS = ("label-studio", "argilla")
 def main(argv: list[str]) -> int:
     """Run the command with the arguments that follow `glc-hf audit`."""
     arguments = _parser().parse_args(argv)
+    if arguments.private and not arguments.push_to_hub:
+        raise ValueError("--private is for --push-to-hub: name the repository with it.")
+    if arguments.push_to_hub:
+        from huggingface_hub.utils import validate_repo_id
+
+        validate_repo_id(arguments.push_to_hub)
     from glc_hf.cli.audit_rows import audit_folder
     from glc_hf.cli.terminal import print_table, say, set_up_messages, spinner
     from glc_hf.intervals import format_count
@@ -27,7 +38,8 @@ def main(argv: list[str]) -> int:
     set_up_messages(quiet=not sys.stdout.isatty(), main_process=main_process)
     folder = Path(arguments.folder).expanduser()
     with spinner(f"auditing with {folder.name}"):
-        findings, num_trusted, paths, warnings, num_suggested, num_exported = audit_folder(folder, arguments)
+        audit = audit_folder(folder, arguments)
+    findings, num_trusted, paths, warnings, num_suggested, num_exported, *_ = audit
     if not main_process:
         return 0
     for warning in warnings:
@@ -50,8 +62,28 @@ def main(argv: list[str]) -> int:
         lines[f"exported for {' and '.join(arguments.export)}"] = format_count(num_exported)
     print_table("glc_hf: audit", list(lines.items()))
     say(f"written to: {', '.join(map(str, paths))}")
+    if arguments.push_to_hub:
+        _push(folder, audit, arguments)
     say(f"next: glc-hf review {shlex.quote(str(paths[0].parent))}")
     return 0
+
+
+def _push(folder: Path, audit: FolderAudit, arguments: argparse.Namespace) -> None:
+    from glc_hf.audit.exchange.hub_dataset import push_audit
+    from glc_hf.correction.verdict import Verdict
+    from glc_hf.hub.facts import read_facts
+
+    facts = read_facts(folder)
+    push_audit(
+        audit.audited,
+        arguments.push_to_hub,
+        audit.findings,
+        model=facts.get("hub_model_id") or folder,
+        dataset=audit.dataset,
+        verdict=Verdict.from_dict(facts["verdict"]) if facts.get("verdict") else None,
+        warnings=[warning for warning in audit.warnings if not warning.startswith("verdict")],
+        private=arguments.private or None,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,6 +146,12 @@ def _parser() -> argparse.ArgumentParser:
         "label-studio (label_studio.json with the tasks, label_studio.xml with the labeling configuration) or argilla "
         "(a folder for rg.Dataset.from_disk). `glc-hf apply` takes their exports",
     )
+    add(
+        "--push-to-hub",
+        metavar="REPO",
+        help="also push the rows and the columns of the audit to this dataset repository of the Hub, with a card",
+    )
+    add("--private", action="store_true", help="with --push-to-hub: only you can see the repository")
     add("--max-length", type=int, metavar="N", help="truncate texts to this many tokens")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--page-rows", type=int, default=5000, metavar="N", help="maximum number of rows on the page (default: 5000)")
