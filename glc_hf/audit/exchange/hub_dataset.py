@@ -17,8 +17,8 @@ from glc_hf.audit.dataset_file import write_dataset
 from glc_hf.audit.exchange.export import classes_of
 from glc_hf.audit.findings import COLUMNS, GIVEN, IS_ISSUE, P_WRONG, SCORE, SUGGESTED, Findings
 from glc_hf.correction.verdict import Verdict
+from glc_hf.hub.card_parts import code, escape, hub_link, one_line
 from glc_hf.hub.facts import public_name
-from glc_hf.hub.markdown import code, escape, hub_link, one_line
 from glc_hf.hub.push import PushError, explain, print_address, push_folder, read_timeout
 from glc_hf.labels.storage import column_in_order, is_list_type
 
