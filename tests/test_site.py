@@ -52,6 +52,17 @@ def test_navigation_has_every_page_once() -> None:
     assert listed == sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
 
 
+def test_pages_link_to_pages_of_the_site_only() -> None:
+    """In strict mode, mkdocs refuses links to files that are not in docs/."""
+    docs = ROOT / "docs"
+    for name, text in PAGES.items():
+        page = ROOT / name
+        if docs in page.parents:
+            links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)
+            outside = [link for link in links if docs not in (page.parent / link).resolve().parents]
+            assert not outside, name
+
+
 def test_python_of_every_new_page_is_run() -> None:
     pages = [page for page in PAGES if re.match(r"docs/(howto|moving)/|docs/(index|concepts|api)\.md", page)]
     assert {page for page in pages if blocks("python", page)} == RUN_HERE
