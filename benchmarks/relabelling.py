@@ -25,7 +25,7 @@ from typing import Any
 
 from real_noise import default_cache
 from result_files import RESULTS as FOLDER
-from result_files import add_run, make_runs_parser, read_runs
+from result_files import add_run, make_data_parser, read_runs
 
 
 RESULTS = FOLDER / "relabelling.jsonl"
@@ -217,12 +217,9 @@ def draw_picture(path: str) -> None:
 
 
 def main() -> None:
-    parser = make_runs_parser(__doc__)
-    parser.set_defaults(seeds=[3, 4, 5, 6, 7, 8])
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
+    parser = make_data_parser(__doc__, TASKS)
+    parser.set_defaults(seeds=[3, 4, 5, 6, 7, 8], tasks=TASKS)
     parser.add_argument("--names", nargs="+", default=list(NAMES), choices=NAMES)
-    parser.add_argument("--data", help="folder of the datasets")
-    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
     parser.add_argument("--picture", help="only draw the curves, to this file")
     options = parser.parse_args()
     if options.picture:

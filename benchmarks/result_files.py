@@ -32,18 +32,25 @@ def make_runs_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def make_tasks_parser(
+def make_data_parser(
     description: str | None, tasks: Iterable[str] | None = None, data: str = "folder of the datasets"
 ) -> argparse.ArgumentParser:
-    """A parser with the options of benchmarks of tasks with real noise, by linear models or fine-tuning."""
+    """A parser with the options of benchmarks of tasks with real noise."""
     parser = make_runs_parser(description)
     parser.add_argument("--data", help=data)
+    parser.add_argument("--tasks", nargs="+", choices=tasks, help="by default all")
+    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
+    return parser
+
+
+def make_tasks_parser(description: str | None, **options: Any) -> argparse.ArgumentParser:
+    """The same with the options of those by linear models or fine-tuning; `options` are those of
+    [`make_data_parser`]."""
+    parser = make_data_parser(description, **options)
     parser.add_argument("--mode", choices=("linear", "finetune"), default="linear")
-    parser.add_argument("--tasks", nargs="+", choices=tasks, help="by default all of the mode")
     parser.add_argument("--trusted", nargs="+", type=int, help="numbers of trusted rows (default: three per task)")
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--steps", type=int, default=200, help="finetune: optimizer steps of plain training")
-    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
     return parser
 
 

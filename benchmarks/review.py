@@ -21,7 +21,7 @@ from typing import Any
 
 from real_noise import default_cache
 from result_files import RESULTS as FOLDER
-from result_files import add_run, make_runs_parser, read_runs
+from result_files import add_run, make_data_parser, read_runs
 
 
 RESULTS = FOLDER / "review.jsonl"
@@ -130,10 +130,7 @@ def _line(start: str, values: list[float]) -> str:
 
 
 def main() -> None:
-    parser = make_runs_parser(__doc__)
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
-    parser.add_argument("--data", help="folder of the datasets")
-    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
+    parser = make_data_parser(__doc__, TASKS)
     options = parser.parse_args()
     if not options.summary:
         if options.data is None:
@@ -145,7 +142,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
         finished = {(entry["task"], entry["seed"]) for entry in read_runs(RESULTS) if entry["part"] == "precision"}
         for seed in options.seeds:
-            for task in options.tasks:
+            for task in options.tasks or TASKS:
                 if (task, seed) not in finished:
                     add_run(RESULTS, run(task, seed, options))
     print(summary())

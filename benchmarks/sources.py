@@ -223,7 +223,7 @@ def _table(runs: Sequence[dict], mode: str) -> str:
 
 
 def main() -> None:
-    parser = make_tasks_parser(__doc__, TASKS)
+    parser = make_tasks_parser(__doc__, tasks=TASKS)
     options = parser.parse_args()
     if not options.summary:
         if options.data is None:

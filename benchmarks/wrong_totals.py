@@ -18,7 +18,7 @@ from typing import Any
 
 from real_noise import default_cache
 from result_files import RESULTS as FOLDER
-from result_files import add_run, make_runs_parser, read_runs
+from result_files import add_run, make_data_parser, read_runs
 from review import TASKS
 
 
@@ -89,11 +89,8 @@ def summary() -> str:
 
 
 def main() -> None:
-    parser = make_runs_parser(__doc__)
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
+    parser = make_data_parser(__doc__, TASKS)
     parser.add_argument("--trusted", nargs="+", type=int, default=list(TRUSTED))
-    parser.add_argument("--data", help="folder of the datasets")
-    parser.add_argument("--cache", help="folder of the features (default: in the cache of datasets)")
     options = parser.parse_args()
     if not options.summary:
         if options.data is None:
@@ -105,7 +102,7 @@ def main() -> None:
         finished = {(entry["task"], entry["trusted"], entry["seed"]) for entry in read_runs(RESULTS)}
         for seed in options.seeds:
             for trusted in options.trusted:
-                for task in options.tasks:
+                for task in options.tasks or TASKS:
                     if (task, trusted, seed) not in finished:
                         add_run(RESULTS, run(task, trusted, seed, options))
     print(summary())

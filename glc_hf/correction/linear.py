@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -107,6 +108,14 @@ class FeatureTable:
     def rows_of(self, numbers: Tensor) -> Tensor:
         """Return the table rows of these item numbers, without the items of other processes."""
         return torch.isin(self.numbers, numbers).nonzero().squeeze(1)
+
+    def gather(self, numbers: np.ndarray, width: int, predict: Callable[[Tensor], Tensor]) -> Tensor:
+        """`(len(numbers), width)`: what `predict` returns for the table rows of these items, which are ascending, from
+        all processes."""
+        rows = self.rows_of(torch.from_numpy(numbers))
+        values = torch.zeros(len(numbers), width)
+        values[torch.from_numpy(np.searchsorted(numbers, self.numbers[rows].numpy()))] = predict(rows)
+        return self.reduce(values)
 
     def logits(self, head: LinearHead, rows: Tensor) -> Tensor:
         """Return the logits of a head for these rows, on the CPU."""

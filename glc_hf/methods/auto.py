@@ -242,7 +242,7 @@ class Auto(GoldLossCorrection):
         pool = fit_pool(data, probe.head, probe.penalty)
         if self.counts_votes:
             self.set_sources(pool.members.sources, run.label_names)
-            self._set_posteriors(run, pool, probe.untrusted_numbers)
+            self._set_posteriors(pool, probe.untrusted_numbers)
         elif self.args.estimator == "paired":
             counted = finish_matrix(run, self.args, *self._count_pairs(run).compute())
             self.matrix = of_soft_labels(counted, self.soft_labels)
@@ -270,16 +270,12 @@ class Auto(GoldLossCorrection):
         ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
         self.verdict = _first_verdict(self.plain, ways, [reason], measured)
 
-    def _set_posteriors(self, run: EstimationRun, pool: Pool, numbers: np.ndarray) -> None:
+    def _set_posteriors(self, pool: Pool, numbers: np.ndarray) -> None:
         """Keep what the pool and the votes say about the embedded untrusted items, on every process."""
         order = np.argsort(random_uint64("posteriors", self.args.seed, numbers), kind="stable")
         numbers = np.sort(numbers[order[: _MAX_POSTERIORS // self.num_labels]])
-        table = pool.members.data.table
-        rows = table.rows_of(torch.from_numpy(numbers))
-        probs = torch.zeros(len(numbers), self.num_labels)
-        places = torch.from_numpy(np.searchsorted(numbers, table.numbers[rows].numpy()))
-        probs[places] = pool.posterior(rows)
-        self.voted_items, self.posteriors = torch.from_numpy(numbers), run.sum_over_processes(probs)
+        self.voted_items = torch.from_numpy(numbers)
+        self.posteriors = pool.members.data.table.gather(numbers, self.num_labels, pool.posterior)
 
     def refine(self, run: EstimationRun, progress: float) -> None:
         if not self.pretrained:

@@ -54,11 +54,7 @@ class VotedItems:
             numbers (`np.ndarray`): Numbers of the items with features, of all processes, ascending.
             left_out (`np.ndarray`, *optional*): Numbers of the trusted items to leave out.
         """
-        rows = table.rows_of(torch.from_numpy(numbers))
-        probs = torch.zeros(len(numbers), self.num_labels)
-        places = torch.from_numpy(np.searchsorted(numbers, table.numbers[rows].numpy()))
-        probs[places] = table.logits(head, rows).softmax(dim=-1)
-        probs = table.reduce(probs)
+        probs = table.gather(numbers, self.num_labels, lambda rows: table.logits(head, rows).softmax(dim=-1))
         kept = np.isin(self.trusted, numbers)
         if left_out is not None:
             kept &= ~np.isin(self.trusted, left_out)
