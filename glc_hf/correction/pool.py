@@ -25,8 +25,11 @@ _PRIOR = 10.0
 _STACK_SCALE = 3.0
 # Members that are fitted to trusted items only, close to another member.
 _TUNED = {"tuned": "plain", "glc_tuned": "glc", "majority_tuned": "majority"}
-_LOWEST_LOG_PROB = -8.0
-_VOTES_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25)
+_LOWEST_LOG_PROB, _LOWEST_LIKELIHOOD = -8.0, 1e-4
+# Weight of the given label of an item beside the pool's prediction for it: 1 if errors depend on the class only, 0 if
+# they follow from the features. Trusted items don't say which; 0.3 is close to the best weight for either.
+_GIVEN_WEIGHT = 0.3
+_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25)
 
 
 # ---------------------------------------------------------------------- the matrix
@@ -274,14 +277,14 @@ class Pool:
         held_out: `(n, M + 1, K)` log-probabilities of the members and of the pool for the n trusted items, each from a
             fit without the item. The same on every process.
         labels: `(n,)`, their labels.
-        votes_weight: With several sources, weight of the votes on an item beside the pool's prediction for it.
+        given_weight: Weight of the given label of an item, or of the votes on it, beside the pool's prediction for it.
     """
 
     members: Members
     weights: Tensor
     held_out: Tensor
     labels: Tensor
-    votes_weight: float = 0.0
+    given_weight: float = _GIVEN_WEIGHT
 
     @property
     def matrix(self) -> Tensor | None:
@@ -300,10 +303,36 @@ class Pool:
         parts = [combine(members.log_probs(some), self.weights) for some in rows.split(2**14)]
         return torch.cat(parts) if parts else torch.empty(0, members.data.num_labels)
 
-    def posterior(self, rows: Tensor) -> Tensor:
-        """`(n, K)` probabilities of the true labels of table rows, from the pool and the votes on each."""
-        votes = self.members.log_likelihood(rows)
-        return (self.log_probs(rows) + self.votes_weight * votes).softmax(dim=-1)
+    def posterior(self, rows: Tensor, soft: Tensor | None = None) -> Tensor:
+        """
+        `(n, K)` probabilities of the true labels of table rows, from the pool and the given label of each row, or the
+        votes on it.
+
+        Args:
+            rows (`Tensor` of shape `(n,)`): The table rows.
+            soft (`Tensor` of shape `(n, K)`, *optional*): Their soft labels, in place of the given ones.
+        """
+        return (self.log_probs(rows) + self.given_weight * self._log_evidence(rows, soft)).softmax(dim=-1)
+
+    def _log_evidence(self, rows: Tensor, soft: Tensor | None) -> Tensor:
+        """`(n, K)`: log p(given label or votes | true label)."""
+        data = self.members.data
+        if data.voted is not None:
+            return self.members.log_likelihood(rows)
+        return self._log_likelihood(data.labels[rows]) if soft is None else _log(soft @ self.matrix.t().float())
+
+    def _log_likelihood(self, given: Tensor) -> Tensor:
+        """`(n, K)`: log p(given label | true label)."""
+        return _log(self.matrix.t().float()[given])
+
+    def weigh_given_labels(self, noisy: Tensor) -> None:
+        """Set `given_weight` to the weight that makes the labels of trusted items most likely, with the noisy labels
+        of these items, `(n,)`."""
+        self.given_weight = _best_weight(self.held_out[:, -1], self._log_likelihood(noisy), self.labels)
+
+
+def _log(likelihood: Tensor) -> Tensor:
+    return likelihood.clamp(min=_LOWEST_LIKELIHOOD).log()
 
 
 def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
@@ -337,15 +366,15 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
         here = fold_of == fold
         pooled[here, 0] = combine(log_probs[here], pool_weights(log_probs[~here], labels[~here], prior))
     members, held_out = Members(data, noisy, *penalties), torch.cat([log_probs, pooled], dim=1)
-    weight = _votes_weight(pooled[:, 0], votes, labels) if data.voted is not None else 0.0
+    weight = _GIVEN_WEIGHT if data.voted is None else _best_weight(pooled[:, 0], votes, labels)
     return Pool(members, pool_weights(log_probs, labels, prior), held_out, labels, weight)
 
 
-def _votes_weight(log_probs: Tensor, votes: Tensor, labels: Tensor) -> float:
-    """The weight of the votes on an item, beside a prediction for it, that makes the labels most likely. Rules see the
-    same words as the model does: their votes say less than they would alone."""
-    losses = torch.stack([F.cross_entropy(log_probs + weight * votes, labels) for weight in _VOTES_WEIGHTS])
-    return _VOTES_WEIGHTS[int(losses.argmin())] if len(labels) else 1.0
+def _best_weight(log_probs: Tensor, votes: Tensor, labels: Tensor) -> float:
+    """The weight of what votes say about an item, beside a prediction for it, that makes the labels most likely. Rules
+    see the same words as the model does: their votes say less than they would alone."""
+    losses = torch.stack([F.cross_entropy(log_probs + weight * votes, labels) for weight in _WEIGHTS])
+    return _WEIGHTS[int(losses.argmin())] if len(labels) else 1.0
 
 
 def combine(log_probs: Tensor, weights: Tensor) -> Tensor:

@@ -44,18 +44,17 @@ _CORRECTED_SHARE = 0.3
 _JUDGES = 0.2
 _MIN_TRUSTED, _MIN_TRUSTED_FROM_SCRATCH = 50, 200
 _MAX_JUDGES = 1000
-# Items × classes of the probabilities that are kept with several sources of labels.
+# Items × classes of the probabilities of true labels that are kept.
 _MAX_POSTERIORS = 50_000_000
 # With more classes, fitting the linear models takes too long.
 _MAX_CLASSES = 1000
 # Options of `glc` that the stages with a pretrained network don't have, and options of its estimate.
 _STAGE_OPTIONS = ("stage1", "stage1_fraction", "trusted_share", "calibrate")
 _ESTIMATE_OPTIONS = ("match_base_rates", "base_rate_weight", "missing_classes")
-# Levels of the intervals that decide for the corrected loss, and for trusted rows. The likelihood of many votes does
-# less harm than one noisy label.
-_CORRECTED_LEVEL, _TRUSTED_LEVEL, _VOTES_TRUSTED_LEVEL = 0.9, 0.7, 0.95
-# Parts of the last stage with the corrected loss: all of it, none, and where neither is clearly better.
-_CORRECTED, _TRUSTED, _BOTH = 1.0, 0.0, 0.5
+# Level of the interval that decides for the noisy labels.
+_NOISY_LEVEL = 0.9
+# Parts of the last stage that train on all rows: if models of the noisy labels are clearly better, and otherwise.
+_ALL_ROWS, _BOTH = 1.0, 0.5
 FINAL, PLAIN = "auto", "no_correction"
 _LINEAR_WAYS = (
     ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
@@ -74,7 +73,11 @@ _NOISY_MODELS = {
     "plain": "a linear model of all labels",
     "glc": "a linear model with the corrected loss",
 }
-_CORRECTED_LOSS, _VOTES_LOSS = "with the corrected loss", "with the labels that the votes and linear models predict"
+_CORRECTED_LOSS = "the corrected loss"
+_PROBABLE = {
+    False: "the labels that linear models and the given labels make probable",
+    True: "the labels that linear models and the votes make probable",
+}
 _VOTES_MODEL = "a linear model with the votes of all sources"
 _TRUSTED_MODELS = {
     "trusted": "a linear model of the trusted rows",
@@ -110,14 +113,15 @@ class Auto(GoldLossCorrection):
        on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the trusted
        rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
     3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels clearly
-       better than models that rely on trusted rows, it trains on all rows with the corrected loss, and 30 % of
-       the rows are trusted. If they are clearly worse, it trains on trusted rows: the errors of the noisy labels
-       depend on the example, and the corrected loss would repeat them. If neither is clear, it does the one and then
-       the other.
+       better than models that rely on trusted rows, it trains on all rows with the corrected loss, and 30 % of the
+       rows are trusted. Otherwise the errors of the noisy labels may depend on the example, and the corrected loss
+       would repeat them. Then the first half of the last stage learns how probable each label of the embedded rows
+       is, given the linear models and, with less weight, the given label; see [`~correction.pool.Pool.posterior`].
+       The second half trains on trusted rows.
 
-    With the votes of several sources, the last stage learns, instead of the corrected loss, how probable each label of
-    the embedded rows is, given the linear models and the votes. The likelihood of the votes alone would teach it to
-    repeat rules that are wrong: like the network, rules see the words of the text.
+    With the votes of several sources, the last stage learns these probabilities in both cases, given the linear models
+    and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong: like the network,
+    rules see the words of the text.
 
     Without a pretrained network, features mean nothing before training: the stages are those of `glc`, with its
     options. So they are with a stream, with a given matrix, if the network can't be probed, and if an option of `glc`
@@ -127,23 +131,23 @@ class Auto(GoldLossCorrection):
     result is the `verdict`.
     """
 
-    state_names = ("judges", "corrected_part", "numbers", "control", "plain", "voted_items", "posteriors")
+    state_names = ("judges", "mixed_part", "numbers", "control", "plain", "posterior_items", "posteriors")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # Whether the stages are those with a pretrained network, and why they are those of `glc` otherwise.
         self.pretrained = False
         self.why_glc = _NOT_PRETRAINED
-        # Part of the last stage that trains on all rows, with the corrected loss; the rest trains on trusted rows.
-        self.corrected_part = _CORRECTED
+        # Part of the last stage that trains on all rows; the rest trains on trusted rows.
+        self.mixed_part = _ALL_ROWS
         # Trusted items that judge the final model; empty once they have.
         self.judges = torch.empty(0, dtype=torch.int64)
         # Numbers of trusted items, and whether models that were not trained on them predicted their labels: the best
         # model before the last stage, and plain training on the noisy labels.
         self.numbers = torch.empty(0, dtype=torch.int64)
         self.control = self.plain = torch.empty(0, dtype=torch.bool)
-        # With the votes of several sources: numbers of untrusted items, and the probabilities of their true labels.
-        self.voted_items, self.posteriors = torch.empty(0, dtype=torch.int64), torch.empty(0, 0)
+        # Numbers of untrusted items, and the probabilities of their true labels; empty with the corrected loss.
+        self.posterior_items, self.posteriors = torch.empty(0, dtype=torch.int64), torch.empty(0, 0)
 
     def prepare_model(self, model: torch.nn.Module) -> None:
         super().prepare_model(model)
@@ -189,15 +193,13 @@ class Auto(GoldLossCorrection):
     def last_stage(self) -> Stage:
         if not self.pretrained:
             return super().last_stage()
-        if self.corrected_part == _TRUSTED:
-            return Stage("trusted", start="previous", fraction=_LAST_FRACTION, trusted_share=1.0)
         return Stage(
             "all",
             start="previous",
             fraction=_LAST_FRACTION,
             trusted_share=_CORRECTED_SHARE,
-            mixed_part=self.corrected_part,
-            untrusted_items=self.voted_items if self.counts_votes else None,
+            mixed_part=self.mixed_part,
+            untrusted_items=self.posterior_items if len(self.posterior_items) else None,
         )
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
@@ -242,10 +244,12 @@ class Auto(GoldLossCorrection):
         pool = fit_pool(data, probe.head, probe.penalty)
         if self.counts_votes:
             self.set_sources(pool.members.sources, run.label_names)
-            self._set_posteriors(pool, probe.untrusted_numbers)
         elif self.args.estimator == "paired":
             counted = finish_matrix(run, self.args, *self._count_pairs(run).compute())
             self.matrix = of_soft_labels(counted, self.soft_labels)
+            noisy = torch.from_numpy(run.item_labels("trusted", self.args.noisy_label_column))
+            places = np.searchsorted(run.item_numbers("trusted"), data.trusted_numbers.numpy())
+            pool.weigh_given_labels(noisy[torch.from_numpy(places)])
         else:
             matrix = CorruptionMatrix(pool.matrix, run.label_names, run.class_counts("trusted"))
             self.matrix = of_soft_labels(matrix, self.soft_labels)
@@ -256,10 +260,10 @@ class Auto(GoldLossCorrection):
         network = correct_predictions(run, 0, self.numbers)
         correct = pool.held_out_correct
         models = {**_NOISY_MODELS, "glc": _VOTES_MODEL} if self.counts_votes else _NOISY_MODELS
-        level = _VOTES_TRUSTED_LEVEL if self.counts_votes else _TRUSTED_LEVEL
-        loss = _VOTES_LOSS if self.counts_votes else _CORRECTED_LOSS
-        self.corrected_part, reason = _decide({**correct, PLAIN: network}, models, level, loss)
+        self.mixed_part, reason = _decide({**correct, PLAIN: network}, models, self.counts_votes)
         logger.info(reason)
+        if self.counts_votes or self.mixed_part < _ALL_ROWS:
+            self._set_posteriors(pool, probe.untrusted_numbers)
         self.control = max(correct[POOL], network, key=_mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.
         self.plain, measured = max(
@@ -271,11 +275,17 @@ class Auto(GoldLossCorrection):
         self.verdict = _first_verdict(self.plain, ways, [reason], measured)
 
     def _set_posteriors(self, pool: Pool, numbers: np.ndarray) -> None:
-        """Keep what the pool and the votes say about the embedded untrusted items, on every process."""
+        """Keep what the pool and the given labels or votes say about the embedded untrusted items."""
         order = np.argsort(random_uint64("posteriors", self.args.seed, numbers), kind="stable")
         numbers = np.sort(numbers[order[: _MAX_POSTERIORS // self.num_labels]])
-        self.voted_items = torch.from_numpy(numbers)
-        self.posteriors = pool.members.data.table.gather(numbers, self.num_labels, pool.posterior)
+        table = pool.members.data.table
+
+        def predict(rows: torch.Tensor) -> torch.Tensor:
+            soft = None if self.soft_labels is None else self.soft_labels.targets[table.numbers[rows]]
+            return pool.posterior(rows, soft)
+
+        self.posterior_items = torch.from_numpy(numbers)
+        self.posteriors = table.gather(numbers, self.num_labels, predict)
 
     def refine(self, run: EstimationRun, progress: float) -> None:
         if not self.pretrained:
@@ -307,11 +317,11 @@ class Auto(GoldLossCorrection):
         return {
             **super().state(),
             "judges": self.judges,
-            "corrected_part": torch.tensor(self.corrected_part),
+            "mixed_part": torch.tensor(self.mixed_part),
             "numbers": self.numbers,
             "control": self.control,
             "plain": self.plain,
-            "voted_items": self.voted_items,
+            "posterior_items": self.posterior_items,
             "posteriors": self.posteriors,
         }
 
@@ -319,69 +329,65 @@ class Auto(GoldLossCorrection):
         super().load_state(state)
         self.judges, self.numbers = state["judges"], state["numbers"]
         self.control, self.plain = state["control"], state["plain"]
-        self.corrected_part = float(state["corrected_part"])
-        self.voted_items, self.posteriors = state["voted_items"], state["posteriors"]
+        self.mixed_part = float(state["mixed_part"])
+        self.posterior_items, self.posteriors = state["posterior_items"], state["posteriors"]
 
     # ------------------------------------------------------------------ the last stage
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
-        voted = len(self.voted_items) > 0
-        losses = self._voted_losses(logits, batch) if voted else super().item_losses(logits, batch)
+        soft = len(self.posterior_items) > 0
+        losses = self._posterior_losses(logits, batch) if soft else super().item_losses(logits, batch)
         if not len(self.judges):
             return losses
         judging = torch.isin(batch.items, self.judges.to(batch.items.device))
         return losses.masked_fill(judging.to(losses.device), 0.0)
 
-    def _voted_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
+    def _posterior_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
         """Cross-entropy with the labels of trusted items and with the probabilities of the true labels of others. The
-        likelihood of the votes would teach the network to repeat them where they are wrong."""
+        likelihood of noisy labels would teach the network to repeat them where they are wrong."""
         items = batch.items.reshape(-1).cpu()
-        places = torch.searchsorted(self.voted_items, items).clamp(max=len(self.voted_items) - 1)
-        targets = self.posteriors[places] * (self.voted_items[places] == items)[:, None]
+        places = torch.searchsorted(self.posterior_items, items).clamp(max=len(self.posterior_items) - 1)
+        targets = self.posteriors[places] * (self.posterior_items[places] == items)[:, None]
         targets = targets.to(logits.device).view(logits.shape)
-        trusted = (batch.trusted & batch.counted)[..., None]
-        labels = torch.nn.functional.one_hot(batch.labels.clamp(min=0), self.num_labels)
+        trusted, labels = (batch.trusted & batch.counted)[..., None], batch.labels
+        if not labels.is_floating_point():
+            labels = torch.nn.functional.one_hot(labels.clamp(min=0), self.num_labels)
         targets = torch.where(trusted, labels.to(targets), targets) * batch.counted[..., None]
         return -(targets * logits.float().log_softmax(dim=-1)).sum(dim=-1)
 
 
 # ---------------------------------------------------------------------- the decision
 def _decide(
-    correct: dict[str, torch.Tensor],
-    noisy_models: dict[str, str] = _NOISY_MODELS,
-    trusted_level: float = _TRUSTED_LEVEL,
-    loss: str = _CORRECTED_LOSS,
+    correct: dict[str, torch.Tensor], noisy_models: dict[str, str] = _NOISY_MODELS, votes: bool = False
 ) -> tuple[float, str]:
     """
-    The part of the last stage that uses the noisy labels, and why.
+    The part of the last stage that trains on all rows, and why.
 
     Models that believe the noisy labels, up to a matrix, are compared with models that learn from trusted labels how
-    far to believe them. It takes more to decide for the corrected loss alone: where the errors of the noisy labels
-    depend on the example, it loses much more than training on trusted rows loses elsewhere, and linear models need
-    more trusted rows than the network does.
+    far to believe them. The corrected loss needs a clear difference: where the errors of the noisy labels depend on
+    the example, it loses much more than it gains elsewhere.
 
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
         noisy_models (`dict`, *optional*): The models that believe the noisy labels, and what to call them.
-        trusted_level (`float`, *optional*): Level of the interval that decides for trusted rows.
-        loss (`str`, *optional*): What to call the loss of all rows.
+        votes (`bool`, *optional*, defaults to `False`): Whether the noisy labels are votes of several sources.
     """
 
     def accuracy(name: str) -> float:
         return _mean(correct[name])
 
     noisy, trusted = (max(names, key=accuracy) for names in (noisy_models, _TRUSTED_MODELS))
-    low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _CORRECTED_LEVEL)
-    _, high = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), trusted_level)
+    low, high = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _NOISY_LEVEL)
     found = (
         f"{noisy_models[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
         f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"
     )
     if low > 0:
-        return _CORRECTED, f"The last stage trains on all rows {loss}: {found}."
-    if high < 0:
-        return _TRUSTED, f"The last stage trains on trusted rows only: {found}."
-    start = f"The last stage trains on all rows {loss}, and then on trusted rows"
-    return _BOTH, f"{start}: {found}, which is not a clear difference."
+        return (
+            _ALL_ROWS,
+            f"The last stage trains on all rows with {_PROBABLE[True] if votes else _CORRECTED_LOSS}: {found}.",
+        )
+    start = f"The last stage trains on all rows with {_PROBABLE[votes]}, and then on trusted rows"
+    return _BOTH, f"{start}: {found}{'' if high < 0 else ', which is not a clear difference'}."
 
 
 def _mean(flags: torch.Tensor) -> float:

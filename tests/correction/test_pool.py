@@ -287,9 +287,37 @@ def _votes_case(copied: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def test_votes_that_repeat_the_prediction_add_nothing():
-    assert pool._votes_weight(*_votes_case(copied=True)) <= 0.1
-    assert pool._votes_weight(*_votes_case(copied=False)) >= 0.8
+    assert pool._best_weight(*_votes_case(copied=True)) <= 0.1
+    assert pool._best_weight(*_votes_case(copied=False)) >= 0.8
 
 
 def test_weight_of_votes_without_trusted_labels_is_one():
-    assert pool._votes_weight(torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)) == 1.0
+    assert pool._best_weight(torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)) == 1.0
+
+
+# ---------------------------------------------------------------------- true labels of untrusted items
+def test_posterior_is_the_prediction_of_the_pool_times_the_weighted_likelihood_of_the_given_label(fitted):
+    data, rows = fitted.members.data, fitted.members.data.untrusted[:50]
+    likelihood = fitted.matrix.float()[:, data.labels[rows]].t().clamp(min=1e-4)
+    expected = fitted.log_probs(rows).exp() * likelihood**0.3
+    torch.testing.assert_close(fitted.posterior(rows), expected / expected.sum(dim=1, keepdim=True))
+    assert fitted.given_weight == 0.3
+
+
+def test_posterior_of_a_soft_label_that_is_certain_is_that_of_the_hard_label(fitted):
+    data, rows = fitted.members.data, fitted.members.data.untrusted[:50]
+    certain = torch.nn.functional.one_hot(data.labels[rows], CLASSES).float()
+    torch.testing.assert_close(fitted.posterior(rows, certain), fitted.posterior(rows))
+    unknown = torch.full((50, CLASSES), 1 / CLASSES)
+    assert not torch.allclose(fitted.posterior(rows, unknown), fitted.posterior(rows), atol=0.05)
+
+
+def test_posterior_is_better_than_the_pool_and_than_the_given_labels(fitted):
+    _, true, given = problem()
+    rows = fitted.members.data.untrusted
+    right = {
+        "posterior": fitted.posterior(rows).argmax(dim=1) == true[rows],
+        "pool": fitted.log_probs(rows).argmax(dim=1) == true[rows],
+        "given": given[rows] == true[rows],
+    }
+    assert right["posterior"].sum() > right["pool"].sum() > right["given"].sum()

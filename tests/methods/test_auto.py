@@ -128,7 +128,7 @@ def runs(tmp_path_factory) -> Callable[[str], Run]:
         if kind not in trained:
             folder = tmp_path_factory.mktemp(kind)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(auto, "_CORRECTED_LEVEL", 0.3)  # 60 trusted rows are too few for a clear difference
+                patch.setattr(auto, "_NOISY_LEVEL", 0.3)  # 60 trusted rows are too few for a clear difference
                 trained[kind] = train(folder, rows_of_kind(kind), max_steps=-1, num_train_epochs=2)
         return trained[kind]
 
@@ -214,7 +214,7 @@ def test_short_runs_embed_only_some_untrusted_rows(tmp_path, monkeypatch):
 def test_noisy_labels_that_are_clearly_better_are_used_with_the_corrected_loss(runs):
     run = runs("good")
     method = run.trainer.method
-    assert method.corrected_part == 1.0
+    assert method.mixed_part == 1.0
     assert method.last_stage() == Stage("all", start="previous", fraction=0.7, trusted_share=0.3)
     epoch = torch.cat([trusted for _, trusted, _ in run.batches[:38]])
     assert (len(epoch), int(epoch.sum())) == (600, 180)
@@ -237,17 +237,21 @@ def test_noisy_labels_are_used_in_half_of_the_last_stage_if_nothing_is_clear(tmp
     assert run.trainer.verdict.decisions == ["Nothing is clear."]
 
 
-def test_useless_noisy_labels_are_not_used(runs):
+def test_useless_noisy_labels_change_no_target_and_trusted_rows_come_last(runs):
     run = runs("useless")
     method = run.trainer.method
-    assert method.corrected_part == 0.0
-    assert method.last_stage() == Stage("trusted", start="previous", fraction=0.7, trusted_share=1.0)
-    items = torch.cat([items for items, _, _ in run.batches[:38]])
-    trusted = np.flatnonzero(rows_of_kind("useless")["trusted"])
-    assert torch.equal(items.unique(), torch.from_numpy(trusted))
-    assert items.bincount()[trusted].tolist() == [10] * 60  # an epoch is as long as with all rows
+    assert method.mixed_part == 0.5
+    targets = method.posteriors.argmax(dim=1)
+    assert len(targets) == len(method.posterior_items) > 100
+    rows = rows_of_kind("useless")
+    agree = torch.tensor(rows["label"])[method.posterior_items] == targets
+    assert 0.2 < agree.double().mean() < 0.6  # the given labels are drawn at random from three classes
+    true = torch.tensor(rows["clean_label"])[method.posterior_items] == targets
+    assert true.double().mean() > agree.double().mean()
     (reason,) = run.trainer.verdict.decisions
-    assert reason.startswith("The last stage trains on trusted rows only: ")
+    assert reason.startswith(
+        "The last stage trains on all rows with the labels that linear models and the given labels"
+    )
 
 
 def flags(right: int, of: int = 100) -> torch.Tensor:
@@ -255,23 +259,23 @@ def flags(right: int, of: int = 100) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("right", "corrected_part"),
+    ("right", "mixed_part"),
     [
         ({"no_correction": 90, "trusted": 70}, 1.0),
         ({"plain": 90, "trusted": 70, "tuned": 95}, 1.0),  # a model that is tuned stays close to that of all labels
         ({"glc": 90, "stack": 70}, 1.0),
         ({"plain": 71, "glc": 71, "trusted": 70}, 0.5),  # chance
         ({"plain": 70, "glc": 70, "trusted": 71}, 0.5),
-        ({"glc": 72, "trusted": 70}, 0.5),  # clear enough for trusted rows, but not for the corrected loss
-        ({"glc": 70, "trusted": 72}, 0.0),
-        ({"trusted": 70}, 0.0),
-        ({"glc": 80, "stack": 90}, 0.0),
+        ({"glc": 72, "trusted": 70}, 0.5),
+        ({"glc": 70, "trusted": 72}, 0.5),
+        ({"trusted": 70}, 0.5),
+        ({"glc": 80, "stack": 90}, 0.5),
     ],
 )
-def test_noisy_labels_are_used_if_a_model_of_them_is_clearly_better(right, corrected_part):
+def test_noisy_labels_are_used_if_a_model_of_them_is_clearly_better(right, mixed_part):
     everything = dict.fromkeys((*MEMBERS, "no_correction"), 50) | right
     decision, reason = auto._decide({name: flags(number) for name, number in everything.items()})
-    assert decision == corrected_part
+    assert decision == mixed_part
     noisy, trusted = (max(everything[name] for name in names) for names in (auto._NOISY_MODELS, auto._TRUSTED_MODELS))
     assert f"predicts {noisy}.0% of 100 trusted labels, and " in reason
     assert f" {trusted}.0%" in reason
@@ -464,7 +468,7 @@ def test_dropping_the_last_batch_keeps_batches_whole_even_if_trusted_rows_are_fe
         tmp_path, rows_of_kind("useless", 300, 0.2), max_steps=-1, num_train_epochs=2, dataloader_drop_last=True,
         per_device_train_batch_size=64,
     )  # fmt: skip
-    assert run.trainer.method.corrected_part == 0.0
+    assert run.trainer.method.mixed_part == 0.5
     assert [len(items) for items, _, _ in run.batches] == [64] * 6  # 1.4 epochs of four whole batches
     assert run.trainer.verdict.final
 
@@ -482,3 +486,13 @@ def test_paired_labels_give_the_matrix_and_the_pool_the_verdict(tmp_path):
     counted.train()
     np.testing.assert_allclose(trainer.corruption_matrix.probs, counted.corruption_matrix.probs)
     assert trainer.verdict.final
+
+
+@pytest.mark.parametrize(("shift", "weight"), [(0, 1.25), (1, 0.0)])
+def test_paired_labels_decide_how_far_given_labels_are_believed(tmp_path, monkeypatch, shift, weight):
+    """Noisy labels of trusted rows that are all right are believed, and those that are all wrong are not."""
+    data, pools, fit = rows_of_kind("good", 300, 0.3), [], auto.fit_pool
+    data = data.add_column("noisy", ((np.array(data["clean_label"]) + shift) % 3).tolist())
+    monkeypatch.setattr(auto, "fit_pool", lambda *words: pools.append(fit(*words)) or pools[-1])
+    make_trainer(tmp_path, data, max_steps=4, estimator="paired", noisy_label_column="noisy").train()
+    assert pools[0].given_weight == weight

@@ -400,5 +400,5 @@ def test_resumed_auto_ends_with_the_same_weights_and_verdict(tmp_path, uninterru
     assert callback.steps[0] == (f"stage {stage}", first_step)
     assert trainer.verdict == uninterrupted_auto.verdict
     assert trainer.corruption_matrix == uninterrupted_auto.corruption_matrix
-    assert trainer.method.corrected_part == uninterrupted_auto.method.corrected_part
+    assert trainer.method.mixed_part == uninterrupted_auto.method.mixed_part
     assert same_weights(weights(trainer.model), weights(uninterrupted_auto.model))

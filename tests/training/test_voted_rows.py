@@ -167,10 +167,10 @@ def test_pretrained_network_learns_the_probable_labels_of_the_embedded_rows(tmp_
     trainer = make_trainer(tmp_path, data, method="auto", pretrained=True, max_steps=10)
     trainer.train()
     method = trainer.method
-    items, posteriors = method.voted_items, method.posteriors
+    items, posteriors = method.posterior_items, method.posteriors
     assert torch.allclose(posteriors.sum(dim=1), torch.ones(len(items)), atol=1e-5)
     untrusted, trusted = items[:3], torch.from_numpy(trainer.training_data.numbers_of("trusted")[:2])
-    method.voted_items, method.posteriors = items[:2], posteriors[:2]  # the third is not known
+    method.posterior_items, method.posteriors = items[:2], posteriors[:2]  # the third is not known
     flags = torch.tensor([False] * 3 + [True] * 2)
     batch = label_batch(torch.tensor([0, 0, 0, 1, 2]), flags, torch.cat([untrusted, trusted]))
     logits = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -181,7 +181,7 @@ def test_pretrained_network_learns_the_probable_labels_of_the_embedded_rows(tmp_
     assert torch.allclose(
         losses[3:], torch.nn.functional.cross_entropy(logits[3:], batch.labels[3:], reduction="none")
     )
-    method.corrected_part = 0.5
+    method.mixed_part = 0.5
     rows = trainer.training_data.for_training(trainer, method.last_stage(), 0.0).rows
     known = trainer.training_data.rows.row_of(items[:2].numpy())
     assert np.array_equal(rows, np.union1d(np.flatnonzero(data["trusted"]), known))
