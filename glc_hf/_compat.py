@@ -74,7 +74,11 @@ def check_trainer(trainer_class: type) -> None:
         )
 
 
-# ---------------------------------------------------------------------- datasets
+def signature_columns(trainer: Any) -> list[str]:
+    """The columns that `Trainer` keeps, in place, after it has found them."""
+    return trainer._signature_columns
+
+
 @contextmanager
 def stage_groups() -> Iterator[None]:
     """Name the metrics of first stages `stage1/loss`, not `train/stage1_loss`, in the integrations of transformers
@@ -93,6 +97,7 @@ def stage_groups() -> Iterator[None]:
         integration_utils.rewrite_logs = rewrite
 
 
+# ---------------------------------------------------------------------- datasets
 def fingerprint_of(dataset: Dataset) -> str:
     """The fingerprint on which the caches of `datasets` depend."""
     return dataset._fingerprint

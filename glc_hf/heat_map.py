@@ -43,7 +43,9 @@ def draw_matrix(axes: Axes, matrix: Any, title: str) -> AxesImage:
     axes.set_title(title)
     if size <= _MAX_CLASSES_WITH_NAMES:
         names = [matrix.name_of(label) for label in range(size)]
-        rotated = {} if max(map(len, names)) <= 2 else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        rotated: dict[str, Any] = {}
+        if max(map(len, names)) > 2:
+            rotated = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
         axes.set_xticks(range(size), names, **rotated)
         if counts is not None:
             names = [f"{name} ({count:,})" for name, count in zip(names, counts, strict=True)]
@@ -55,11 +57,11 @@ def draw_matrix(axes: Axes, matrix: Any, title: str) -> AxesImage:
 
 def _write_numbers(axes: Axes, matrix: Any) -> None:
     estimated = matrix.trusted_rows is not None
-    low, high = matrix.interval(MATRIX_LEVEL) if estimated else (None, None)
+    low, high = matrix.interval(MATRIX_LEVEL) if estimated else (matrix.probs, matrix.probs)
     for (i, j), value in np.ndenumerate(matrix.probs):
         if value < _SHOWN_AS_ZERO:
             continue
-        style = {"ha": "center", "color": "white" if value > 0.5 else "black"}
+        style: dict[str, Any] = {"ha": "center", "color": "white" if value > 0.5 else "black"}
         axes.text(j, i, f"{value:.2f}", va="bottom" if estimated else "center", fontsize=_VALUE_SIZE, **style)
         if estimated:
             text = f"{_short(low[i, j])}–{_short(high[i, j])}"

@@ -188,7 +188,8 @@ class CorruptionMatrix:
         same, so no correction can separate them. Empty for more than 2,000 classes, where the search is too slow."""
         if self.num_labels > MAX_CLASSES_IN_JSON:
             return []
-        pairs, probs, diagonal = [], self._probs, np.diag(self._probs)
+        pairs: list[tuple[int, int]] = []
+        probs, diagonal = self._probs, np.diag(self._probs)
         for i in range(self.num_labels - 1):
             # The total variation is at least the difference of any entry. Two entries already rule most classes out.
             others = np.arange(i + 1, self.num_labels)
@@ -224,8 +225,8 @@ class CorruptionMatrix:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CorruptionMatrix):
             return NotImplemented
-        # `array_equal` is also right if one or both are `None`.
-        same_counts = np.array_equal(self._trusted_rows, other._trusted_rows)
+        ours, theirs = self._trusted_rows, other._trusted_rows
+        same_counts = ours is theirs if ours is None or theirs is None else np.array_equal(ours, theirs)
         return self._label_names == other._label_names and same_counts and np.array_equal(self._probs, other._probs)
 
     def __hash__(self) -> int:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -158,13 +158,15 @@ def spinner(text: str) -> Iterator[None]:
         yield
 
 
-def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...] = (), highlight: str = "") -> None:
+def print_table(
+    title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, ...] = (), highlight: str = ""
+) -> None:
     """
     Print rows: a table on a terminal, aligned columns elsewhere, or lines `name: value` if there is no header.
 
     Args:
         title (`str`): Title of the table on a terminal.
-        rows (`list[tuple[str, ...]]`): The cells; pairs if there is no header.
+        rows (`Sequence[tuple[str, ...]]`): The cells; pairs if there is no header.
         header (`tuple[str, ...]`, *optional*): Names of the columns.
         highlight (`str`, *optional*): First cell of the row to print in green.
     """

@@ -98,6 +98,7 @@ def refine_with_linear_model(
             counts.clamp(min=rare_class_threshold(counts)),
             reduce=table.reduce,
         )
+    assert head is not None  # there is at least one round
     return matrix, head
 
 
@@ -131,6 +132,7 @@ def fit_with_votes(
         sources.
     """
     table, voted = data.table, data.voted
+    assert voted is not None
     rows = torch.cat([trusted, data.untrusted])
     number = data.num_trusted - (0 if left_out is None else len(left_out))
 
@@ -253,6 +255,8 @@ class Members:
 
     def log_likelihood(self, rows: Tensor) -> Tensor:
         """`(n, K)`: ℓ of the votes on table rows, with several sources."""
+        assert self.data.voted is not None
+        assert self.sources is not None
         return self.data.voted.log_likelihood(self.sources, self.data.table.numbers[rows])
 
     def log_probs(self, rows: Tensor) -> Tensor:

@@ -112,7 +112,8 @@ def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     """Write PNG and SVG. Equal figures give equal bytes: the SVG has no date and no random ids."""
     import matplotlib
 
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
+    layout: Any = figure.get_layout_engine()  # a `ConstrainedLayoutEngine`
+    layout.set(w_pad=0.08, h_pad=0.08)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^\w.+-]+", "_", name)
@@ -130,7 +131,8 @@ def _draw_curve(axes: Axes, curves: Mapping[int, ErrorCurve], method: str) -> No
     for curve in curves.values():
         flat = curve.get(None)
         for strength, error in curve.items() if flat is None else ((0.0, flat), (1.0, flat)):
-            errors.setdefault(strength, []).append(error)
+            if strength is not None:
+                errors.setdefault(strength, []).append(error)
     if not errors:
         return
     strengths = sorted(errors)

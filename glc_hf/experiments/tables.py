@@ -129,7 +129,7 @@ def _entry(curves: dict[int, ErrorCurve], points: Points, paper: float | None, r
         if flat:
             seeds[seed] = curve[None]
         elif counts[seed] == len(points):
-            seeds[seed] = area_under_error_curve([curve[point] for point in points], points)
+            seeds[seed] = area_under_error_curve([curve[point] for point in points], _known(points))
     values = list(seeds.values())
     return Entry(_mean_of(values), _spread_of(values), paper, run, seeds, counts, len(points))
 
@@ -143,8 +143,13 @@ def _mean(column: Sequence[Entry]) -> Entry:
     return Entry(_mean_of(values), _spread_of(list(seeds.values())), _mean_of(papers), column[0].run, seeds)
 
 
-def _mean_of(values: list[float | None]) -> float | None:
-    return fmean(values) if values and None not in values else None
+def _known(points: Points) -> tuple[float, ...]:
+    return tuple(point for point in points if point is not None)
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
 def _spread_of(values: list[float]) -> float | None:
@@ -175,10 +180,10 @@ def _notes(table: Table, runs: Runs, points: Points) -> list[str]:
     if None not in points:
         for setting, _ in table.rows:
             for method in table.methods:
-                available.update(*runs.curves(setting, method).values())
-        available -= {None}
+                for curve in runs.curves(setting, method).values():
+                    available.update(point for point in curve if point is not None)
         if points != STRENGTHS:
-            notes.append(f"Areas over strengths {_listed(points)}, not the paper's eleven.")
+            notes.append(f"Areas over strengths {_listed(_known(points))}, not the paper's eleven.")
         unused = sorted(available - set(points))
         if unused:
             notes.append(f"Runs at strengths {_listed(unused)} are not used.")

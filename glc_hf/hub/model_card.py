@@ -138,7 +138,8 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None, drawn: Seq
 def _metadata(facts: dict[str, Any]) -> ModelCardData:
     """Metadata for the Hub: base model, datasets, metrics as a model index, tags."""
     base, dataset = facts.get("base_model") or {}, facts.get("dataset") or {}
-    name, on_hub = dataset.get("name"), dataset.get("on_hub")
+    name: str | None = dataset.get("name")
+    on_hub = name is not None and dataset.get("on_hub")
     # For a dataset that is not on the Hub: its name in the form of a Hub identifier.
     slug = re.sub(r"[^a-z0-9._]+", "-", (name or "").lower()).strip("-") or "local"
     after = (facts["evaluation"] or {}).get("after", {})
@@ -146,7 +147,7 @@ def _metadata(facts: dict[str, Any]) -> ModelCardData:
     results = [
         EvalResult(
             task_type=facts["task"] or "other",
-            dataset_type=name if on_hub else slug,
+            dataset_type=name if name is not None and on_hub else slug,
             dataset_name=name or "local dataset",
             dataset_split=dataset.get("eval_split"),
             metric_type=metric,
@@ -162,7 +163,7 @@ def _metadata(facts: dict[str, Any]) -> ModelCardData:
         pipeline_tag=facts["task"],
         tags=[*_TAGS, *(tag for tag in facts.get("tags", ()) if tag not in _TAGS)],
         base_model=base["name"] if base.get("on_hub") else None,
-        datasets=[name] if on_hub else None,
+        datasets=[name] if name is not None and on_hub else None,
         metrics=list(metrics) or None,
         model_name=facts["model_name"],
         eval_results=results or None,

@@ -127,7 +127,15 @@ class Auto(GoldLossCorrection):
     result is the `verdict`.
     """
 
-    state_names = ("judges", "corrected_part", "numbers", "control", "plain", "voted_items", "posteriors")
+    state_names: tuple[str, ...] = (
+        "judges",
+        "corrected_part",
+        "numbers",
+        "control",
+        "plain",
+        "voted_items",
+        "posteriors",
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -230,6 +238,7 @@ class Auto(GoldLossCorrection):
     def _estimate_on_features(self, run: EstimationRun) -> None:
         """Fit the linear models, estimate the matrix, and decide what the last stage trains on."""
         probe = run.probe(1)
+        assert probe is not None
         data = PoolData.of(
             probe.table,
             np.asarray(run.item_labels("all")),
@@ -241,6 +250,7 @@ class Auto(GoldLossCorrection):
         )
         pool = fit_pool(data, probe.head, probe.penalty)
         if self.counts_votes:
+            assert pool.members.sources is not None
             self.set_sources(pool.members.sources, run.label_names)
             self._set_posteriors(pool, probe.untrusted_numbers)
         elif self.args.estimator == "paired":
@@ -282,6 +292,7 @@ class Auto(GoldLossCorrection):
             super().refine(run, progress)
         elif self._refines and not self.counts_votes:
             most = int(_REFINING * self.args.num_train_epochs * len(run.item_numbers("untrusted")))
+            assert self.matrix is not None
             self.matrix = refine_estimate(run, self.matrix, self.args.seed, most, self.soft_labels) or self.matrix
         if len(self.judges) and progress >= 0.5:
             self._judge(run)
@@ -289,6 +300,7 @@ class Auto(GoldLossCorrection):
     def _judge(self, run: EstimationRun) -> None:
         """Complete the verdict with the predictions of the last stage for the items that judge it, and let it train on
         these items from now on."""
+        assert self.verdict is not None
         final = correct_predictions(run, 0, self.judges)
         positions = torch.searchsorted(self.numbers, self.judges)
         way = way_with_control(final.numpy(), positions.numpy(), self.control.numpy(), _JUDGED)
@@ -328,12 +340,15 @@ class Auto(GoldLossCorrection):
         losses = self._voted_losses(logits, batch) if voted else super().item_losses(logits, batch)
         if not len(self.judges):
             return losses
+        assert batch.items is not None
         judging = torch.isin(batch.items, self.judges.to(batch.items.device))
         return losses.masked_fill(judging.to(losses.device), 0.0)
 
     def _voted_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
         """Cross-entropy with the labels of trusted items and with the probabilities of the true labels of others. The
         likelihood of the votes would teach the network to repeat them where they are wrong."""
+        assert batch.items is not None
+        assert batch.trusted is not None
         items = batch.items.reshape(-1).cpu()
         places = torch.searchsorted(self.voted_items, items).clamp(max=len(self.voted_items) - 1)
         targets = self.posteriors[places] * (self.voted_items[places] == items)[:, None]
