@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from glc_hf import __version__
@@ -49,6 +50,12 @@ def versions() -> dict[str, str]:
     return result
 
 
+def is_installed(package: str) -> bool:
+    """Whether an optional package can be imported, without importing it."""
+    return find_spec(package) is not None
+
+
+# ---------------------------------------------------------------------- transformers
 @contextmanager
 def without_rotation() -> Iterator[None]:
     """Keep `Trainer._save_checkpoint` from removing older checkpoints, which it finds by the times of files."""

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glc_hf._compat import is_installed
 from glc_hf.intervals import MATRIX_LEVEL, format_level
 
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 
@@ -19,6 +21,21 @@ _MAX_CLASSES_WITH_NUMBERS = 12
 _MAX_CLASSES_WITH_NAMES = 40
 _SHOWN_AS_ZERO = 0.005
 _VALUE_SIZE, _INTERVAL_SIZE = 8.0, 6.5  # points
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return is_installed("matplotlib")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches. It is none of pyplot: no global state, no display needed, nothing to
+    close."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need the package matplotlib: pip install 'glc_hf[plots]'") from error
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def panel_size(matrix: Any) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glc_hf.heat_map import draw_matrix, panel_size
+from glc_hf.heat_map import draw_matrix, new_figure, panel_size
 from glc_hf.intervals import MATRIX_LEVEL, wilson_interval
 from glc_hf.json_files import read_json, read_probs
 from glc_hf.randomness import uniform_bits
@@ -300,12 +300,10 @@ class CorruptionMatrix:
 
     def plot(self, title: str | None = None) -> Figure:
         """Draw a heat map as a matplotlib `Figure`: true classes as rows, noisy labels as columns. For an estimate it
-        also shows the number of trusted rows per class and, for few classes, the intervals."""
-        # Figure, not pyplot: no global state, no display needed, nothing to close.
-        from matplotlib.figure import Figure
-
+        also shows the number of trusted rows per class and, for few classes, the intervals. Needs matplotlib:
+        `pip install 'glc_hf[plots]'`."""
         side = panel_size(self)
-        figure = Figure(figsize=(side + 1.2, side), layout="constrained")
+        figure = new_figure(side + 1.2, side)
         axes = figure.add_subplot()
         image = draw_matrix(axes, self, title or "p(noisy label | true label)")
         figure.colorbar(image, ax=axes, shrink=0.8)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from glc_hf._compat import is_installed
 from glc_hf.experiments.curves import (
     PAPER_METHODS,
     STRENGTHS,
@@ -213,7 +214,10 @@ def to_markdown(tables: list[Table]) -> str:
 
 
 def to_terminal(tables: list[Table], width: int | None = None) -> str:
-    """Tables drawn with lines, for a terminal of this width; by default as wide as the tables."""
+    """Tables drawn with lines, for a terminal of this width; by default as wide as the tables. Without rich they have
+    no lines and are never wrapped."""
+    if not is_installed("rich"):
+        return "\n".join(map(_plain, tables))
     from rich import box
     from rich.console import Console
     from rich.table import Table as Drawn
@@ -234,6 +238,13 @@ def to_terminal(tables: list[Table], width: int | None = None) -> str:
         for note in notes:
             console.print(note, soft_wrap=width is None)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
+
+
+def _plain(table: Table) -> str:
+    header, body, notes = _texts(table, best="{}")
+    widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in (header, *body)]
+    return "\n".join([_title(table), "", *lines, "", *notes]) + "\n"
 
 
 _CSV_FIELDS = (
