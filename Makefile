@@ -1,5 +1,5 @@
 # make demo   train on noisy digits and print the accuracy before and after correction
-# make test   run the linter and the tests
+# make test   run the linter, the type checker and the tests
 # make docs   build the documentation site in site/
 # make wheel  build the wheel in dist/
 # make bench  measure the costs and update the tables in the docs
@@ -39,6 +39,10 @@ demo: $(VENV)/.demo
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+# Types are checked with the versions of constraints.txt: other versions of the packages declare other types.
+ifeq ($(CONSTRAINTS),constraints.txt)
+	$(BIN)/mypy
+endif
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
@@ -73,4 +77,4 @@ long: $(VENV)/.test
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/architectures.py --output $(VENV)/architectures.jsonl
 
 clean:
-	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache
+	rm -rf build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from glc_hf import __version__
@@ -49,6 +50,12 @@ def versions() -> dict[str, str]:
     return result
 
 
+def is_installed(package: str) -> bool:
+    """Whether an optional package can be imported, without importing it."""
+    return find_spec(package) is not None
+
+
+# ---------------------------------------------------------------------- transformers
 @contextmanager
 def without_rotation() -> Iterator[None]:
     """Keep `Trainer._save_checkpoint` from removing older checkpoints, which it finds by the times of files."""
@@ -74,7 +81,11 @@ def check_trainer(trainer_class: type) -> None:
         )
 
 
-# ---------------------------------------------------------------------- datasets
+def signature_columns(trainer: Any) -> list[str]:
+    """The columns that `Trainer` keeps, in place, after it has found them."""
+    return trainer._signature_columns
+
+
 @contextmanager
 def stage_groups() -> Iterator[None]:
     """Name the metrics of first stages `stage1/loss`, not `train/stage1_loss`, in the integrations of transformers
@@ -93,6 +104,7 @@ def stage_groups() -> Iterator[None]:
         integration_utils.rewrite_logs = rewrite
 
 
+# ---------------------------------------------------------------------- datasets
 def fingerprint_of(dataset: Dataset) -> str:
     """The fingerprint on which the caches of `datasets` depend."""
     return dataset._fingerprint

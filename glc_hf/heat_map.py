@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glc_hf._compat import is_installed
 from glc_hf.intervals import MATRIX_LEVEL, format_level
 
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 
@@ -19,6 +21,21 @@ _MAX_CLASSES_WITH_NUMBERS = 12
 _MAX_CLASSES_WITH_NAMES = 40
 _SHOWN_AS_ZERO = 0.005
 _VALUE_SIZE, _INTERVAL_SIZE = 8.0, 6.5  # points
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return is_installed("matplotlib")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches. It is none of pyplot: no global state, no display needed, nothing to
+    close."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need the package matplotlib: pip install 'glc_hf[plots]'") from error
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def panel_size(matrix: Any) -> float:
@@ -43,7 +60,9 @@ def draw_matrix(axes: Axes, matrix: Any, title: str) -> AxesImage:
     axes.set_title(title)
     if size <= _MAX_CLASSES_WITH_NAMES:
         names = [matrix.name_of(label) for label in range(size)]
-        rotated = {} if max(map(len, names)) <= 2 else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        rotated: dict[str, Any] = {}
+        if max(map(len, names)) > 2:
+            rotated = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
         axes.set_xticks(range(size), names, **rotated)
         if counts is not None:
             names = [f"{name} ({count:,})" for name, count in zip(names, counts, strict=True)]
@@ -55,11 +74,11 @@ def draw_matrix(axes: Axes, matrix: Any, title: str) -> AxesImage:
 
 def _write_numbers(axes: Axes, matrix: Any) -> None:
     estimated = matrix.trusted_rows is not None
-    low, high = matrix.interval(MATRIX_LEVEL) if estimated else (None, None)
+    low, high = matrix.interval(MATRIX_LEVEL) if estimated else (matrix.probs, matrix.probs)
     for (i, j), value in np.ndenumerate(matrix.probs):
         if value < _SHOWN_AS_ZERO:
             continue
-        style = {"ha": "center", "color": "white" if value > 0.5 else "black"}
+        style: dict[str, Any] = {"ha": "center", "color": "white" if value > 0.5 else "black"}
         axes.text(j, i, f"{value:.2f}", va="bottom" if estimated else "center", fontsize=_VALUE_SIZE, **style)
         if estimated:
             text = f"{_short(low[i, j])}–{_short(high[i, j])}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -16,7 +16,11 @@ MATRIX_LEVEL = 0.95
 _BISECTIONS = 40
 
 
-def wilson_interval(share: Any, rows: Any, level: float) -> tuple[np.ndarray, np.ndarray]:
+@overload
+def wilson_interval(share: float, rows: float, level: float) -> tuple[float, float]: ...
+@overload
+def wilson_interval(share: np.ndarray, rows: np.ndarray | float, level: float) -> tuple[np.ndarray, np.ndarray]: ...
+def wilson_interval(share: Any, rows: Any, level: float) -> tuple[Any, Any]:
     """
     Wilson score interval of a share p measured on n rows, `(low, high)`:
 

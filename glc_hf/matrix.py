@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glc_hf.heat_map import draw_matrix, panel_size
+from glc_hf.heat_map import draw_matrix, new_figure, panel_size
 from glc_hf.intervals import MATRIX_LEVEL, wilson_interval
 from glc_hf.json_files import read_json, read_probs
 from glc_hf.randomness import uniform_bits
@@ -188,7 +188,8 @@ class CorruptionMatrix:
         same, so no correction can separate them. Empty for more than 2,000 classes, where the search is too slow."""
         if self.num_labels > MAX_CLASSES_IN_JSON:
             return []
-        pairs, probs, diagonal = [], self._probs, np.diag(self._probs)
+        pairs: list[tuple[int, int]] = []
+        probs, diagonal = self._probs, np.diag(self._probs)
         for i in range(self.num_labels - 1):
             # The total variation is at least the difference of any entry. Two entries already rule most classes out.
             others = np.arange(i + 1, self.num_labels)
@@ -224,8 +225,8 @@ class CorruptionMatrix:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CorruptionMatrix):
             return NotImplemented
-        # `array_equal` is also right if one or both are `None`.
-        same_counts = np.array_equal(self._trusted_rows, other._trusted_rows)
+        ours, theirs = self._trusted_rows, other._trusted_rows
+        same_counts = ours is theirs if ours is None or theirs is None else np.array_equal(ours, theirs)
         return self._label_names == other._label_names and same_counts and np.array_equal(self._probs, other._probs)
 
     def __hash__(self) -> int:
@@ -299,12 +300,10 @@ class CorruptionMatrix:
 
     def plot(self, title: str | None = None) -> Figure:
         """Draw a heat map as a matplotlib `Figure`: true classes as rows, noisy labels as columns. For an estimate it
-        also shows the number of trusted rows per class and, for few classes, the intervals."""
-        # Figure, not pyplot: no global state, no display needed, nothing to close.
-        from matplotlib.figure import Figure
-
+        also shows the number of trusted rows per class and, for few classes, the intervals. Needs matplotlib:
+        `pip install 'glc_hf[plots]'`."""
         side = panel_size(self)
-        figure = Figure(figsize=(side + 1.2, side), layout="constrained")
+        figure = new_figure(side + 1.2, side)
         axes = figure.add_subplot()
         image = draw_matrix(axes, self, title or "p(noisy label | true label)")
         figure.colorbar(image, ax=axes, shrink=0.8)

@@ -10,10 +10,16 @@ from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 
-T = TypeVar("T")
+class Named(Protocol):
+    """A class with the name that it is registered under."""
+
+    name: ClassVar[str]
+
+
+T = TypeVar("T", bound=Named)
 
 
 class Registry(Generic[T]):

@@ -10,7 +10,17 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, Features, IterableDataset, LargeList, List, Value, concatenate_datasets
+from datasets import (
+    Dataset,
+    DatasetDict,
+    Features,
+    IterableDataset,
+    IterableDatasetDict,
+    LargeList,
+    List,
+    Value,
+    concatenate_datasets,
+)
 
 from glc_hf.labels.reading import (
     IGNORED_LABEL,
@@ -27,7 +37,7 @@ from glc_hf.labels.transforms import add_columns, check_type, is_splits, on_spli
 from glc_hf.randomness import check_seed, random_uint64
 
 
-AnyDataset = TypeVar("AnyDataset")
+AnyDataset = TypeVar("AnyDataset", bound=Dataset | DatasetDict | IterableDataset | IterableDatasetDict)
 _CLEAN_COLUMN = "clean_label"
 
 
@@ -134,19 +144,21 @@ class _Mark:
                 raise ValueError(f'column {self.label_column!r} holds lists: stratify=True needs level="token".')
             if tokens and labels.offsets is None:
                 raise ValueError(f'level="token" draws from lists of labels; column {self.label_column!r} holds none.')
-        offsets = labels.offsets if tokens else None
-        words = [np.empty(0, dtype=np.uint64)]
+        offsets = labels.offsets if labels is not None and tokens else None
+        parts = [np.empty(0, dtype=np.uint64)]
         for chunk in chunks(batch.num_rows, offsets):
             index = chunk.spread(batch.index.of(chunk.start, chunk.stop))
-            words.append(random_uint64("trusted", draw.seed, index, chunk.position))
-        words = np.concatenate(words)
-        candidates = labels.values != IGNORED_LABEL if tokens else np.ones(len(words), dtype=bool)
+            parts.append(random_uint64("trusted", draw.seed, index, chunk.position))
+        words = np.concatenate(parts)
+        every = np.ones(len(words), dtype=bool)
+        candidates = labels.values != IGNORED_LABEL if labels is not None and tokens else every
         flags = np.zeros(len(words), dtype=bool)
         if batch.whole:
-            classes = labels.values[candidates] if draw.stratify else None
+            classes = labels.values[candidates] if labels is not None and draw.stratify else None
             number = draw.number(int(candidates.sum()), "tokens" if tokens else "rows")
             flags[candidates] = smallest(words[candidates], number, classes)
         else:  # each with probability `fraction`
+            assert draw.fraction is not None  # a stream takes no `count`
             flags = candidates & ((words >> np.uint64(11)) < np.uint64(round(draw.fraction * 2.0**53)))
         arrow_type = same_kind_of_list(column.type, pa.bool_()) if tokens else pa.bool_()
         return {self.trusted_column: batch.new_column(flags, offsets, arrow_type)}
@@ -251,6 +263,7 @@ class Draw:
             if self.count > total:
                 raise ValueError(f"count={self.count} is more than the {total} {what} of the dataset.")
             return int(self.count)
+        assert self.fraction is not None  # one of the two is given
         at_least = 1 if self.fraction > 0 and total > 0 else 0
         return max(round(self.fraction * total), at_least)
 

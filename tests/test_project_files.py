@@ -71,6 +71,15 @@ def test_linter_before_a_commit_is_that_of_the_tests() -> None:
     assert {hook["id"] for hook in repository["hooks"]} == {"ruff-check", "ruff-format"}
 
 
+def test_type_checker_is_pinned_and_hardly_silenced() -> None:
+    assert _pinned("mypy")
+    assert re.search(r"^\t\$\(BIN\)/mypy$", _text("Makefile"), flags=re.M)
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "glc_hf").rglob("*.py")]
+    silenced = [line for text in sources for line in text.splitlines() if "type: ignore" in line]
+    assert len(silenced) <= 10
+    assert all(re.search(r"# type: ignore\[[a-z-]+\]  # \w", line) for line in silenced)
+
+
 def test_tools_of_the_site_are_pinned() -> None:
     extra = re.search(r"^docs = \[(.*)\]", _text("pyproject.toml"), flags=re.M)[1]
     names = re.findall(r'"([\w-]+)>=', extra)

@@ -27,9 +27,9 @@ def network_before_training(trainer: Any) -> torch.nn.Module | None:
 
 def _without_training(model: torch.nn.Module) -> torch.nn.Module | None:
     if hasattr(model, "peft_config") and hasattr(model.base_model, "disable_adapter_layers"):
-        network = copy.deepcopy(model)
-        network.base_model.disable_adapter_layers()
-        return network
+        adapted: Any = copy.deepcopy(model)
+        adapted.base_model.disable_adapter_layers()
+        return adapted
     if not isinstance(model, PreTrainedModel):
         return None
     for name in _names_of_base(model):
@@ -53,9 +53,14 @@ def _names_of_base(model: PreTrainedModel) -> list[str]:
 
 
 def _load_base(model: PreTrainedModel, name: str) -> PreTrainedModel | None:
-    options = {"config": copy.deepcopy(model.config), "ignore_mismatched_sizes": True, "output_loading_info": True}
+    options: dict[str, Any] = {
+        "config": copy.deepcopy(model.config),
+        "ignore_mismatched_sizes": True,
+        "output_loading_info": True,
+    }
     try:
-        network, info = type(model).from_pretrained(name, local_files_only=True, **options)
+        loaded: Any = type(model).from_pretrained(name, local_files_only=True, **options)
+        network, info = loaded  # with `output_loading_info`
     except (OSError, ValueError, RuntimeError):
         return None  # not there, or another kind of model
     # A pretrained model has no classifier of these classes, and may have no pooler. Anything else is another network.

@@ -96,7 +96,7 @@ def correct_labels(
     """The work of [`apply_decisions`], which has the same arguments; returns the counts too."""
     if (auto_fix is None) != (audit is None):
         raise ValueError("auto_fix (a probability) takes suggestions from audit (a file): give both or none of them.")
-    suggestions = [] if audit is None else read_suggestions(audit, auto_fix, dataset)
+    suggestions = [] if audit is None or auto_fix is None else read_suggestions(audit, auto_fix, dataset)
     if isinstance(decisions, (str, Path)):
         decisions = Decisions.read(decisions)
     elif not isinstance(decisions, Decisions):

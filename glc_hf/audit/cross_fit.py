@@ -165,6 +165,7 @@ class _HeadFit(_Fit):
         rows = torch.cat([data.trusted, data.untrusted])
         likelihood = None
         if self.sources is not None:
+            assert self.votes is not None
             votes = self.votes.select(self.table.numbers[rows].numpy())
             likelihood = torch.from_numpy(self.sources.log_likelihood(votes))
         head = self.table.fit(
@@ -229,5 +230,8 @@ def agreement(
     """
     if len(given) == 0:
         return Agreement(0.0, 1.0, 0)
-    expected = np.diag(matrix)[predicted] if correct is None else correct
+    expected = correct
+    if expected is None:
+        assert matrix is not None  # one of them is given
+        expected = np.diag(matrix)[predicted]
     return Agreement(float((predicted == given).mean()), float(np.mean(expected)), len(given))

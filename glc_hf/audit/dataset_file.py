@@ -124,8 +124,8 @@ def _write_json(row: dict[str, Any], file: TextIO) -> None:
 
 def _rows(dataset: Dataset) -> Iterator[dict[str, Any]]:
     """Yield the rows as dicts, with the names of classes."""
-    names = {name: class_names(feature) for name, feature in dataset.features.items()}
-    names = {name: classes for name, classes in names.items() if classes is not None}
+    found = {name: class_names(feature) for name, feature in dataset.features.items()}
+    names = {name: classes for name, classes in found.items() if classes is not None}
     for name in [name for name in names if not _all_named(dataset, name)]:
         logger.warning(
             f"Column {name!r} has labels without a name, such as -100, so its classes are written as numbers. A "

@@ -50,7 +50,7 @@ class Decision(NamedTuple):
     row: int
     word: int | None = None
     decision: str = CLASS
-    label: str | int | None = None
+    label: str | int | float | None = None
     given_label: str | int | None = None
     check: str | None = None
 
@@ -224,8 +224,8 @@ def _after_last_row(text: str) -> str:
 
 def _read_table(text: str, origin: str) -> list[dict[str, Any]]:
     # The separator that gives most columns; a .csv file may have tabs or semicolons.
-    header = text.partition("\n")[0]
-    lines = csv.reader(text.splitlines(keepends=True), delimiter=max(",\t;", key=header.count))
+    first = text.partition("\n")[0]
+    lines = csv.reader(text.splitlines(keepends=True), delimiter=max(",\t;", key=first.count))
     header = [name.strip() for name in next(lines, [])]
     for name in ("row", "label"):
         if name not in header:

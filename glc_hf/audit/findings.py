@@ -115,8 +115,10 @@ def add_audit_columns(
     suggested, p_wrong, score = given.copy(), np.zeros(len(given)), np.ones(len(given))
     own, trusted = torch.from_numpy(given[counted]), torch.from_numpy(labels.rows.trusted[counted])
     if labels.votes is None:
+        assert labels.matrix is not None
         verdicts = verdicts_on(logits, own, labels.matrix, trusted)
     else:
+        assert labels.sources is not None
         verdicts = verdicts_by_votes(logits, own, labels.sources, labels.votes, trusted)
     suggested[counted], p_wrong[counted], score[counted] = verdicts
     missing = labels.missing
@@ -191,7 +193,7 @@ class Findings:
     given: np.ndarray
     suggested: np.ndarray
     p_wrong: np.ndarray
-    score: np.ndarray | None = None
+    score: np.ndarray = None  # type: ignore[assignment]  # __post_init__ sets it
     note: str | None = None
     evidence: Evidence | None = None
 
@@ -210,8 +212,8 @@ class Findings:
         if not given or not isinstance(given[0], list):
             rows = np.flatnonzero(np.asarray(given) != IGNORED_LABEL)
             classes = [np.asarray(column)[rows] for column in (given, others[0])]
-            shares = [np.asarray(column, dtype=np.float64)[rows] for column in others[1:]]
-            return cls(matrix, rows, None, *classes, *shares, note, evidence)
+            p_wrong, score = (np.asarray(column, dtype=np.float64)[rows] for column in others[1:])
+            return cls(matrix, rows, None, classes[0], classes[1], p_wrong, score, note, evidence)
         entries = [
             (row, word, *entry)
             for row, lists in enumerate(zip(given, *others, strict=True))
@@ -219,7 +221,9 @@ class Findings:
             if entry[0] != IGNORED_LABEL and entry[2] is not None
         ]
         columns = list(map(np.asarray, zip(*entries, strict=True))) if entries else [np.empty(0, int)] * 6
-        return cls(matrix, *columns[:4], *(column.astype(np.float64) for column in columns[4:]), note, evidence)
+        row, word, labels, suggested = columns[:4]
+        p_wrong, score = (column.astype(np.float64) for column in columns[4:])
+        return cls(matrix, row, word, labels, suggested, p_wrong, score, note, evidence)
 
     def __len__(self) -> int:
         return len(self.given)

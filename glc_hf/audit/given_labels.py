@@ -44,7 +44,7 @@ def given_labels(
     dataset: Dataset,
     args: Any,
     model: Any,
-    num_labels: int,
+    num_labels: int | None,
     matrix: CorruptionMatrix | None,
     sources: SourceModel | None,
 ) -> GivenLabels:
@@ -83,6 +83,7 @@ def given_labels(
         if args.noisy_label_column in dataset.column_names:
             noisy = rows.item_labels("trusted", args.noisy_label_column)
         return GivenLabels(dataset, rows, matrix, None, None, missing, _both(known, noisy))
+    assert votes is not None  # there are sources
     votes = votes.select(np.flatnonzero(rows.counted))
     on_known = votes.select(np.flatnonzero(rows.trusted[rows.counted]))
     has_vote = np.isin(np.arange(len(known)), on_known.items)

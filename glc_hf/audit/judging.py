@@ -27,6 +27,8 @@ from glc_hf.correction.sources import SourceModel
 from glc_hf.labels.columns import label_names_of
 from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.labels.storage import with_format_of
+from glc_hf.matrix import CorruptionMatrix
+from glc_hf.methods.base import Method
 
 
 logger = logging.get_logger(__name__)
@@ -37,6 +39,11 @@ ROW, REASON = "row", "reason"
 class AuditMixin(Trainer):
     """Audits of [`GLCTrainer`]."""
 
+    # A `GLCConfig`, which a later folder defines.
+    args: Any
+    model: torch.nn.Module
+    num_labels: int | None
+    method: Method | None
     # What the votes of a trained folder say, for audits without training; see `load_sources`.
     given_sources: SourceModel | None = None
 
@@ -94,6 +101,11 @@ class AuditMixin(Trainer):
         return judged
 
     # ------------------------------------------------------------------ what the trainer provides
+    @property
+    def corruption_matrix(self) -> CorruptionMatrix | None:
+        """The matrix of a single source; `None` if there is none."""
+        raise NotImplementedError
+
     def item_logits(self, labels: GivenLabels) -> torch.Tensor:
         """The logits of the rows of an audit, `(N, K)`, one row per label that is not -100."""
         raise NotImplementedError
@@ -146,7 +158,9 @@ class Judged:
         """`(N, K)`, p(true label | x, given label or votes)."""
         labels = self.labels
         if labels.votes is not None:
+            assert labels.sources is not None
             return torch.from_numpy(labels.sources.posterior(labels.votes, self.log_probs.double().numpy()))
+        assert labels.matrix is not None
         return posterior_over_true_labels(self.log_probs.double(), torch.from_numpy(self.given), labels.matrix)
 
     @property
@@ -167,6 +181,7 @@ class Judged:
         predicted, given = self.log_probs[chosen].argmax(dim=-1).numpy(), self.given[chosen]
         correct = None
         if labels.votes is not None:
+            assert labels.sources is not None
             correct = labels.sources.posterior(labels.votes.select(chosen))[np.arange(len(chosen)), given]
         known = None if labels.matrix is None else labels.matrix.probs
         return agreement(predicted, given, known, correct).has_memorized

@@ -149,7 +149,8 @@ def make_page(
         evidence = "what the votes of each source say about the class. The given label is the one that the votes make "
         evidence += "most probable"
         of_matrix = "Mean over the votes of all sources. "
-    content = {
+    checks = row_checks(rows, [*inputs, *([] if label_column is None else [label_column])])
+    content: dict[str, Any] = {
         "title": title,
         "warnings": list(warnings),
         "summary": f"{findings.num_issues:,} of {len(findings):,} labels are issues: another label is more probable. "
@@ -173,12 +174,13 @@ def make_page(
             {"noise": round(float(noise), 4), "given": int(given), "suspect": int(issues)}
             for noise, given, issues in zip(matrix.noise_rates, given_counts, issue_counts, strict=True)
         ],
-        "rows": _page_rows(findings, positions, rows, inputs, task),
+        "rows": {
+            **_page_rows(findings, positions, rows, inputs, task),
+            "check": [checks[row] for row in findings.row[positions].tolist()],
+        },
         # Position on the page: rank, and why it should be checked.
         "next": marks,
     }
-    checks = row_checks(rows, [*inputs, *([] if label_column is None else [label_column])])
-    content["rows"]["check"] = [checks[row] for row in findings.row[positions].tolist()]
     content["review"] = _review_facts(dataset_facts(checks, inputs, label_column, sources is not None), findings)
     return _fill_in(content)
 
@@ -246,6 +248,7 @@ def _page_rows(
     if task == "image":
         return {**columns, "image": [thumbnail(row[inputs[0]]) for row in chosen], "text": [""] * len(positions)}
     if task == "token":
+        assert findings.word is not None
         position = findings.word[positions].tolist()
         starts = [max(0, word - _CONTEXT_WORDS) for word in position]
         words = [
@@ -267,7 +270,8 @@ def with_images(dataset: Dataset, column: str) -> Dataset:
 def thumbnail(image: Any, size: int = _THUMBNAIL_SIZE) -> str:
     """Return an image as a data URL; images with more than `size` pixels in a row or column are scaled down."""
     image = image.convert("RGB")
-    file_format, options = "png", {"optimize": True}
+    options: dict[str, Any] = {"optimize": True}
+    file_format = "png"
     if max(image.size) > size:
         image.thumbnail((size, size))
         file_format, options = "jpeg", {"quality": 82}

@@ -112,9 +112,9 @@ def _representatives(points: Tensor, weights: Tensor, covered: Tensor, clusters:
             sums = torch.zeros_like(centers).index_add_(0, cluster[free], weights[free, None] * points[free])
             used = mass > 0
             centers[used] = sums[used] / mass[used, None]
-    distance, cluster, free = distance.numpy(), cluster.numpy(), free.numpy()
-    by_cluster = free[np.lexsort((distance[free], cluster[free]))]
-    own = cluster[by_cluster]
+    cluster_of, free_points = cluster.numpy(), free.numpy()
+    by_cluster = free_points[np.lexsort((distance.numpy()[free_points], cluster_of[free_points]))]
+    own = cluster_of[by_cluster]
     rank = np.arange(len(own)) - np.searchsorted(own, own)  # of each point in its cluster
     first = by_cluster[np.lexsort((-mass.numpy()[own], rank))]
     others = np.setdiff1d(np.arange(len(points)), first)
@@ -151,7 +151,7 @@ def reasons(
     posterior: np.ndarray,
     given: np.ndarray,
     trusted_counts: np.ndarray,
-    name_of: Callable[[int], str],
+    name_of: Callable[[int], str | None],
     disagreement: np.ndarray | None = None,
 ) -> list[str]:
     """

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
@@ -15,8 +17,9 @@ class BackboneModel(PreTrainedModel):
     supports_gradient_checkpointing = False
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
+        reset: Any = getattr(module, "reset_parameters", None)
+        if reset is not None:
+            reset()
 
 
 def init_word_vectors(embeddings: torch.nn.Embedding) -> None:
@@ -34,19 +37,26 @@ def word_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, pad_
     return torch.ones_like(input_ids, dtype=torch.bool) if pad_token_id is None else input_ids != pad_token_id
 
 
-def label_loss(logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor | None:
+def label_loss(logits: torch.Tensor, labels: torch.Tensor | None) -> Any:
     """Mean cross-entropy over the labels that are not -100, (…, K) × (…) → scalar; `None` without labels."""
     if labels is None:
         return None
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
 
-def label_mapping(label_names: list[str]) -> dict[str, dict]:
+def label_mapping(label_names: list[str]) -> dict[str, Any]:
     """`id2label` and `label2id` of a model configuration."""
     return {
         "id2label": dict(enumerate(label_names)),
         "label2id": {name: label for label, name in enumerate(label_names)},
     }
+
+
+def number_of_labels(config: PreTrainedConfig) -> int:
+    """The number of classes, which a configuration of transformers has unless its `id2label` was removed."""
+    if config.num_labels is None:
+        raise ValueError(f"{type(config).__name__}: id2label is None, so the number of classes is not known.")
+    return config.num_labels
 
 
 def require_sizes(config: PreTrainedConfig, *names: str) -> None:
@@ -58,7 +68,7 @@ def require_sizes(config: PreTrainedConfig, *names: str) -> None:
                 raise ValueError(f"{type(config).__name__}: {name} must be a positive integer, got {value!r}.")
 
 
-def register_model(auto_class: type, config_class: type[PreTrainedConfig], model_class: type[PreTrainedModel]) -> None:
+def register_model(auto_class: Any, config_class: type[PreTrainedConfig], model_class: type[PreTrainedModel]) -> None:
     """Register a network with `AutoConfig` and one `AutoModelFor…` class. Repeated calls are harmless."""
     model_class.config_class = config_class
     AutoConfig.register(config_class.model_type, config_class, exist_ok=True)

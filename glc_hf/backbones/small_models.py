@@ -9,8 +9,10 @@ word but `pad_token_id` counts), both of shape `(rows, length)`. All return a lo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,13 +33,14 @@ from glc_hf.backbones.base import (
     BackboneModel,
     init_word_vectors,
     label_loss,
+    number_of_labels,
     register_model,
     require_sizes,
     word_mask,
 )
 
 
-ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
 
 class WindowTaggerConfig(PreTrainedConfig):
@@ -95,7 +98,7 @@ class WindowTaggerForTokenClassification(BackboneModel):
             self.register_buffer("word_vectors", vectors)
         sizes = [config.window_size * config.embedding_size, *config.hidden_sizes]
         self.layers = torch.nn.ModuleList(torch.nn.Linear(before, after) for before, after in pairwise(sizes))
-        self.classifier = torch.nn.Linear(sizes[-1], config.num_labels)
+        self.classifier = torch.nn.Linear(sizes[-1], number_of_labels(config))
         self.post_init()
 
     def _init_weights(self, module: torch.nn.Module) -> None:
@@ -188,7 +191,7 @@ class WordAverageForSequenceClassification(BackboneModel):
         if config.divide_by is not None:
             require_sizes(config, "divide_by")
         self.embeddings = torch.nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
-        self.classifier = torch.nn.Linear(config.embedding_size, config.num_labels)
+        self.classifier = torch.nn.Linear(config.embedding_size, number_of_labels(config))
         self.post_init()
 
     def _init_weights(self, module: torch.nn.Module) -> None:
@@ -257,7 +260,7 @@ class LSTMForSequenceClassification(BackboneModel):
         self.embeddings = torch.nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.lstm = torch.nn.LSTM(config.embedding_size, config.hidden_size, batch_first=True)
         self.dropout = torch.nn.Dropout(config.classifier_dropout)
-        self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = torch.nn.Linear(config.hidden_size, number_of_labels(config))
         self.post_init()
 
     def _init_weights(self, module: torch.nn.Module) -> None:
@@ -266,7 +269,8 @@ class LSTMForSequenceClassification(BackboneModel):
             init_word_vectors(module)
         elif isinstance(module, torch.nn.LSTM):
             forget = slice(module.hidden_size, 2 * module.hidden_size)
-            for bias, value in ((module.bias_ih_l0, 1.0), (module.bias_hh_l0, 0.0)):
+            biases: dict[Any, float] = {module.bias_ih_l0: 1.0, module.bias_hh_l0: 0.0}
+            for bias, value in biases.items():
                 # A slice of a loaded parameter loses the flag by which transformers skips its initialization.
                 if not getattr(bias, "_is_hf_initialized", False):
                     torch.nn.init.constant_(bias[forget], value)
@@ -316,14 +320,14 @@ class ImageMLPForImageClassification(BackboneModel):
 
     config_class = ImageMLPConfig
     main_input_name = "pixel_values"
-    input_modalities = ("image",)
+    input_modalities = ["image"]  # noqa: RUF012  (the type that transformers declares)
 
     def __init__(self, config: ImageMLPConfig) -> None:
         super().__init__(config)
         require_sizes(config, "image_size", "num_channels", "hidden_sizes")
         sizes = [config.num_channels * config.image_size**2, *config.hidden_sizes]
         self.layers = torch.nn.ModuleList(torch.nn.Linear(before, after) for before, after in pairwise(sizes))
-        self.classifier = torch.nn.Linear(sizes[-1], config.num_labels)
+        self.classifier = torch.nn.Linear(sizes[-1], number_of_labels(config))
         self.post_init()
 
     @can_return_tuple

@@ -26,7 +26,7 @@ def timm_network(
         model_args: Further arguments of `timm.create_model`, such as `drop_rate`; stored in the configuration.
     """
     timm = require_timm()
-    from transformers import TimmWrapperConfig, TimmWrapperForImageClassification
+    from transformers.models.timm_wrapper import TimmWrapperConfig, TimmWrapperForImageClassification
 
     from glc_hf.backbones.base import label_mapping
 

@@ -78,6 +78,7 @@ def with_label_column(dataset: Dataset, others: Sequence[Dataset], options: Trai
     feature = List(Value("int64"))
     words = columns_of(Features({**dataset.features, name: feature}), options, task).inputs[0]
     _, offsets = flat_values(column_in_order(dataset, words))
+    assert offsets is not None  # words are lists
     empty = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.nulls(int(offsets[-1]), pa.int64()))
     return dataset.add_column(name, empty, feature=feature)
 
@@ -112,7 +113,8 @@ def number_of_soft_labels(train: Dataset, config: GLCConfig, label_names: list[s
     """Return the number of classes that the soft labels have, checked; 0 without soft labels."""
     if config.soft_label_column is None:
         return 0
-    return read_soft_labels(train, config.soft_label_column, label_names and len(label_names)).shape[1]
+    number = None if label_names is None else len(label_names)
+    return read_soft_labels(train, config.soft_label_column, number).shape[1]
 
 
 def add_answers(train: Dataset, answers: Dataset, options: TrainOptions) -> Dataset:

@@ -186,8 +186,9 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     if suggestions is not None:
         paths.append(output / SUGGEST_FILE)
         write_frame(suggestions, paths[-1])
-    for tool in arguments.export if export else ():  # without issues there is nothing to write
-        paths += write_export(export, output / TOOLS[tool][1], tool)
+    if export is not None and len(export):  # without issues there is nothing to write
+        for tool in arguments.export:
+            paths += write_export(export, output / TOOLS[tool][1], tool)
     num_exported = 0 if export is None else len(export)
     return FolderAudit(findings, trusted, paths, warnings, len(reasons), num_exported, audited, name)
 
@@ -244,10 +245,8 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, vo
         raise ValueError(
             "the labels of this run came from a weak classifier and were not saved: name the rows to audit, --dataset."
         )
-    data, noise = (
-        kind(**{field.name: of_run[field.name] for field in dataclasses.fields(kind) if field.name in of_run})
-        for kind in (DataArguments, NoiseArguments)
-    )
+    data = DataArguments(**{f.name: of_run[f.name] for f in dataclasses.fields(DataArguments) if f.name in of_run})
+    noise = NoiseArguments(**{f.name: of_run[f.name] for f in dataclasses.fields(NoiseArguments) if f.name in of_run})
     data = dataclasses.replace(data, **columns, answers=arguments.answers, answer_columns=arguments.answer_columns)
     return TrainOptions(data, noise, model, GLCConfig(**config))
 
@@ -295,8 +294,8 @@ def _load(
     _forget_missing_columns(options, arguments, raw.column_names)
     train, flag, noisy = raw, options.config.trusted_column, options.config.noisy_label_column
     if noisy is not None and noisy not in raw.column_names:
-        columns = ", ".join(raw.column_names)
-        raise ValueError(f"there is no column {noisy!r} (--noisy-label-column); the columns are {columns}.")
+        found = ", ".join(raw.column_names)
+        raise ValueError(f"there is no column {noisy!r} (--noisy-label-column); the columns are {found}.")
     if data.answers is not None:
         answers = choose_split(load_splits(data.answers, None, "--answers"), "train", "--answers")
         train = add_answers(raw, answers, options)

@@ -278,8 +278,8 @@ def _check_source_of_trust(train: Dataset, options: TrainOptions) -> None:
 
 def _needed_columns(parts: dict[str, Dataset], options: TrainOptions, columns: Columns) -> list[str]:
     """Return the columns of training rows, except the flag, in the training split and in the trusted dataset."""
-    needed = [*columns.inputs, columns.label, options.data.index_column, options.config.noisy_label_column]
-    needed = [name for name in [*needed, *columns_of_votes(options.config)] if name is not None]
+    roles = [*columns.inputs, columns.label, options.data.index_column, options.config.noisy_label_column]
+    needed = [name for name in [*roles, *columns_of_votes(options.config)] if name is not None]
     for part in (TRAIN, GOLD):
         for name in needed:
             if part in parts and name not in parts[part].column_names:
@@ -339,7 +339,7 @@ def _random_order(number: int, seed: int) -> np.ndarray:
 def _simulate(rows: Rows, options: TrainOptions) -> Rows:
     """Hold rows out while labels are clean, mark the trusted ones, and make the labels of the rest noisy."""
     noise, seed = options.noise, options.seed
-    names = {
+    names: dict[str, Any] = {
         "label_column": rows.columns.label,
         "trusted_column": options.config.trusted_column,
         "index_column": options.data.index_column,
@@ -350,7 +350,7 @@ def _simulate(rows: Rows, options: TrainOptions) -> Rows:
         fraction, count = noise.trusted_fraction, noise.trusted_count
         if fraction is None and count is None:
             fraction = DEFAULT_TRUSTED_FRACTION
-        draw = {"seed": seed, "stratify": noise.stratify, "level": noise.trusted_level}
+        draw: dict[str, Any] = {"seed": seed, "stratify": noise.stratify, "level": noise.trusted_level}
         rows.train = mark_trusted(rows.train, fraction=fraction, count=count, **draw, **names)
     if noise.noise != WEAK:  # weak labels are drawn when the rows are prepared for a network
         rows.train = corrupt_labels(rows.train, rows.true_matrix, seed=seed, clean_column=CLEAN_COLUMN, **names)

@@ -148,8 +148,8 @@ def _tokenize_words(
         first_of_word.append([word if word != last else None for last, word in zip(before, word_ids, strict=True)])
     result = dict(encoded)
     for name in carried:
-        values = batch.get(name)
-        lists = [row for row in values or () if row is not None]  # None: a source without votes on the row
+        values = [] if name is None else batch.get(name, [])
+        lists = [row for row in values if row is not None]  # None: a source without votes on the row
         if not lists or not isinstance(lists[0], list):
             continue  # a flag for the whole row stays as it is
         example = next((value for row in lists for value in row if value is not None), 0)

@@ -290,7 +290,9 @@ def _fields_in(source: str, class_name: str) -> Iterator[Option]:
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef) and re.fullmatch(class_name, node.name):
             for line in node.body:
-                if isinstance(line, ast.AnnAssign) and isinstance(line.value, ast.Call):
+                if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
+                    continue
+                if isinstance(line.value, ast.Call):
                     given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in line.value.keywords}
                     metadata, name = given.get("metadata", {}), line.target.id
                     choices = method_names() if name == "method" else metadata.get("choices")
@@ -319,7 +321,7 @@ def check_option_names(argv: list[str]) -> None:
     names = {field.name for kind in (DataArguments, NoiseArguments, ModelArguments) for field in fields(kind)}
     names |= {option.name for option in config_options()} | {"help_all"}
     transformers = find_spec("transformers")
-    source = Path(transformers.origin).with_name("training_args.py") if transformers else None
+    source = Path(transformers.origin).with_name("training_args.py") if transformers and transformers.origin else None
     if source is None or not source.is_file():
         return  # the parser knows
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):

@@ -17,6 +17,10 @@ from glc_hf.methods import get_method
 from glc_hf.training.config import GLCConfig
 
 
+# Values of `--resume_from_checkpoint` that are no path.
+_RESUME = {"true": True, "false": None}
+
+
 class TrainOptions(NamedTuple):
     """All options of `glc-hf train`."""
 
@@ -35,9 +39,8 @@ class TrainParser(HfArgumentParser):
     """`HfArgumentParser` for the options of the command. It raises errors with a hint instead of exiting."""
 
     def __init__(self) -> None:
-        super().__init__(
-            (DataArguments, NoiseArguments, ModelArguments, GLCConfig), prog="glc-hf train", allow_abbrev=False
-        )
+        kinds: list[Any] = [DataArguments, NoiseArguments, ModelArguments, GLCConfig]
+        super().__init__(kinds, prog="glc-hf train", allow_abbrev=False)
         self.set_defaults(**CONFIG_DEFAULTS)
         self.names = {field.name for kind in self.dataclass_types for field in dataclasses.fields(kind) if field.init}
 
@@ -71,8 +74,8 @@ def parse(argv: list[str]) -> TrainOptions:
         raise unknown_option(rest[0], parser.names)
     options = TrainOptions(*parsed)
     # `--resume_from_checkpoint` is a path, or `True` for the furthest checkpoint.
-    resume = options.config.resume_from_checkpoint
-    options.config.resume_from_checkpoint = {"true": True, "false": None}.get(str(resume).lower(), resume)
+    resume: Any = options.config.resume_from_checkpoint
+    options.config.resume_from_checkpoint = _RESUME.get(str(resume).lower(), resume)
     _check(options)
     return options
 
@@ -152,7 +155,7 @@ def _check(options: TrainOptions) -> None:
         raise ValueError(
             f"--answers and --{given[0].replace('_', '-')} both define the votes and their sources: use one of them."
         )
-    output = Path(config.output_dir).resolve()
+    output = Path(str(config.output_dir)).resolve()
     for name in (data.dataset, data.trusted_dataset, data.eval_dataset):
         path = Path(name or "").expanduser().resolve()
         if name is None or not path.exists():

@@ -41,9 +41,10 @@ def run(options: TrainOptions, started: float) -> dict[str, Any]:
         started (`float`): Value of `time.perf_counter()` when the command started.
     """
     config = options.config
-    check_output_folder(config.output_dir, options.model.overwrite_output_dir)
+    folder = str(config.output_dir)
+    check_output_folder(folder, options.model.overwrite_output_dir)
     prepared = set_up(options)
-    with locked(config.output_dir) if config.process_index == 0 else nullcontext():
+    with locked(folder) if config.process_index == 0 else nullcontext():
         return compare(prepared, options) if options.model.compare else run_one(prepared, options, started)
 
 
@@ -89,7 +90,7 @@ def run_one(prepared: Prepared, options: TrainOptions, started: float) -> dict[s
         metrics.update(trainer.evaluate())
     results = _save(trainer, prepared, options, metrics, time.perf_counter() - started)
     if trainer.is_world_process_zero():
-        report.print_results(results, config.output_dir)
+        report.print_results(results, str(config.output_dir))
     if config.push_to_hub:
         trainer.push_to_hub()
     return results
@@ -99,14 +100,14 @@ def compare(prepared: Prepared, options: TrainOptions) -> dict[str, Any]:
     """Train each method, save its model to a subfolder, and print the accuracies, best first."""
     if prepared.evaluation is None:
         raise ValueError("--compare needs rows to evaluate on: name a split with --eval-split.")
-    folder = Path(options.config.output_dir)
+    folder = Path(str(options.config.output_dir))
 
     def trainer_of(method: str) -> GLCTrainer:
         config = copy.copy(options.config)
         config.method, config.output_dir = method, os.path.join(folder, method)
         return _make_trainer(prepared, options, config, copy.deepcopy(prepared.model))
 
-    methods = list(dict.fromkeys(options.model.compare))
+    methods = list(dict.fromkeys(options.model.compare or ()))
     for method in methods:
         trainer_of(method)  # raises for options and models that a method can't use, before the first training
     rows = []
@@ -155,5 +156,5 @@ def _save(
     # Not the public save, which would push: `results.json` must be in the folder first.
     trainer.save_model(trainer.args.output_dir, _internal_call=True)
     if trainer.is_world_process_zero():
-        report.write_json(Path(trainer.args.output_dir) / report.RESULTS_FILE, results)
+        report.write_json(Path(str(trainer.args.output_dir)) / report.RESULTS_FILE, results)
     return results

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Progress, messages, tables and Ctrl-C: rich output on a terminal, plain lines in a log file."""
+"""Progress, messages, tables and Ctrl-C: rich output on a terminal, plain lines in a log file or without rich."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
+from glc_hf._compat import is_installed
 from glc_hf.cli.main import Terminated, printable
 
 
@@ -31,7 +32,13 @@ def show_progress(trainer: GLCTrainer) -> None:
     """Replace the progress callbacks of transformers by `ProgressBar` or `LogLines`."""
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
-    trainer.add_callback(LogLines() if trainer.args.disable_tqdm else ProgressBar())
+    bars = is_installed("rich") and not trainer.args.disable_tqdm
+    trainer.add_callback(ProgressBar() if bars else LogLines())
+
+
+def is_rich_terminal() -> bool:
+    """Whether the output goes to a terminal, and rich can draw on it."""
+    return sys.stdout.isatty() and is_installed("rich")
 
 
 def clear_progress() -> None:
@@ -149,7 +156,7 @@ class _StderrHandler(logging.StreamHandler):
 @contextmanager
 def spinner(text: str) -> Iterator[None]:
     """Show a spinner with a text on a terminal."""
-    if not sys.stdout.isatty():
+    if not is_rich_terminal():
         yield
         return
     from rich.console import Console
@@ -158,18 +165,20 @@ def spinner(text: str) -> Iterator[None]:
         yield
 
 
-def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...] = (), highlight: str = "") -> None:
+def print_table(
+    title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, ...] = (), highlight: str = ""
+) -> None:
     """
     Print rows: a table on a terminal, aligned columns elsewhere, or lines `name: value` if there is no header.
 
     Args:
         title (`str`): Title of the table on a terminal.
-        rows (`list[tuple[str, ...]]`): The cells; pairs if there is no header.
+        rows (`Sequence[tuple[str, ...]]`): The cells; pairs if there is no header.
         header (`tuple[str, ...]`, *optional*): Names of the columns.
         highlight (`str`, *optional*): First cell of the row to print in green.
     """
     rows = [tuple(map(printable, row)) for row in rows]
-    if sys.stdout.isatty():
+    if is_rich_terminal():
         from rich.console import Console
         from rich.table import Column, Table
 
@@ -190,7 +199,7 @@ def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]
 def print_styled(start: str, style: str, rest: str) -> None:
     """Print a line whose start has a style of rich, if it is printed on a terminal."""
     rest = printable(rest)
-    if not sys.stdout.isatty():
+    if not is_rich_terminal():
         print(f"{start} {rest}")
         return
     from rich.console import Console

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     # The handlers of pyarrow would keep a Ctrl-C to themselves if a file is read to its end before they look at it.
     pyarrow.enable_signal_handlers(False)
     options = parse(argv)
-    set_up_messages(quiet=options.config.disable_tqdm, main_process=options.config.process_index == 0)
+    set_up_messages(quiet=bool(options.config.disable_tqdm), main_process=options.config.process_index == 0)
     from glc_hf.cli.run import run
 
     try:

@@ -104,6 +104,7 @@ def estimate_corruption_matrix(
         matrix, counts = _at_anchors(probs, labels, percentile, temperature, ignore_index)
     else:
         num_labels = probs.shape[-1]
+        accumulator: GoldAccumulator | ConfusionAccumulator
         if method == "gold":
             accumulator = GoldAccumulator(num_labels, ignore_index)
         else:
@@ -130,7 +131,8 @@ def _at_anchors(
         raise ValueError("can't estimate the corruption matrix: there are no rows.")
     num_labels = probs.shape[-1]
     finder = AnchorFinder(num_labels, num_rows, percentile)
-    counts, kept = torch.zeros(num_labels, dtype=torch.int64), []
+    counts = torch.zeros(num_labels, dtype=torch.int64)
+    kept: list[Tensor] = []
     for rows, chunk_labels, numbers in _chunks(probs, labels, temperature, ignore_index):
         seen = sum(map(len, kept))
         finder.update(rows, torch.arange(seen, seen + len(rows)))

@@ -168,7 +168,7 @@ def item_losses(
         row_trusted = trusted[rows] if trusted is not None else None
         log_weights = _log_weights(labels[rows], row_trusted, matrix, x.dtype)
         losses[rows], row_gradient = _in_log_space(x[rows], log_weights, with_gradient)
-        if gradient is not None:
+        if gradient is not None and row_gradient is not None:  # both, `with_gradient`
             gradient[rows] = row_gradient
     return losses, gradient
 

@@ -6,12 +6,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+
+if TYPE_CHECKING:
+    from glc_hf.data.feature_files import MappedRows
 
 _NUMBERS_AT_ONCE = 2**25  # features or logits in memory at a time
 _PENALTIES = tuple(10 ** (-exponent / 2) for exponent in range(4, 15))  # 1e-2 … 1e-7
@@ -65,7 +69,7 @@ class FeatureTable:
 
     def __init__(
         self,
-        features: Tensor,
+        features: Tensor | MappedRows,
         numbers: Tensor,
         reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
         device: torch.device | str = "cpu",
@@ -187,9 +191,12 @@ class FeatureTable:
             log_probs, own = self._head(parameters).logits(chunk).log_softmax(dim=-1), labels[part].unsqueeze(1)
             errors = log_probs.exp()
             plain = -log_probs.gather(1, own).squeeze(1)
-            if by_label is None and log_likelihood is None:
+            if by_label is not None:
+                likelihood = by_label[labels[part]]
+            elif log_likelihood is not None:
+                likelihood = log_likelihood[part]
+            else:
                 return plain, errors.scatter_add_(1, own, torch.full_like(own, -1.0, dtype=errors.dtype))
-            likelihood = log_likelihood[part] if by_label is None else by_label[labels[part]]
             joint = log_probs + likelihood
             total = joint.logsumexp(dim=-1, keepdim=True)
             explained, corrected = (joint - total).exp(), -total.squeeze(1)
@@ -252,3 +259,20 @@ class FeatureTable:
             best = (losses[-1], head, penalty)
         head = self.fit(rows, labels, num_labels, penalty=best[2], start=best[1])
         return head, best[2], losses
+
+
+class Probe(Protocol):
+    """A stage that is a linear head on fixed features."""
+
+    @property
+    def table(self) -> FeatureTable: ...
+
+    @property
+    def head(self) -> LinearHead: ...
+
+    penalty: float
+
+    @property
+    def untrusted_numbers(self) -> np.ndarray:
+        """Numbers of the untrusted items in the tables of all processes, ascending."""
+        ...

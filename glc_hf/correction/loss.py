@@ -89,12 +89,12 @@ def corrected_cross_entropy(
     flat_trusted = _flat_trusted(trusted, labels) if trusted is not None else None
 
     if _transforms_active() or forward_ad.unpack_dual(logits).tangent is not None:
-        ignored = all_labels == ignore_index  # no value may be read here: under vmap that is impossible
+        skipped = all_labels == ignore_index  # no value may be read here: under vmap that is impossible
         losses = differentiable_item_losses(
-            _as_rows(logits, dtype), all_labels.masked_fill(ignored, 0), flat_trusted, prepared
+            _as_rows(logits, dtype), all_labels.masked_fill(skipped, 0), flat_trusted, prepared
         )
-        losses = losses.masked_fill(ignored, 0)
-        return _reduce(losses, ignored.logical_not().sum(), reduction, labels.shape)
+        losses = losses.masked_fill(skipped, 0)
+        return _reduce(losses, skipped.logical_not().sum(), reduction, labels.shape)
 
     flat_labels, ignored, count = _without_ignored(all_labels, ignore_index, num_labels, labels.shape)
     if prepared.is_identity or _all_trusted(flat_trusted, ignored):
@@ -118,7 +118,7 @@ class _Batch(NamedTuple):
     labels: Tensor
     trusted: Tensor | None
     ignored: Tensor | None
-    count: float | Tensor
+    count: float | Tensor  # type: ignore[assignment]  # a tuple has a method of this name
     matrix: TransposedMatrix
     reduction: str
     shape: torch.Size

@@ -101,6 +101,7 @@ def refine_with_linear_model(
             counts.clamp(min=rare_class_threshold(counts)),
             reduce=table.reduce,
         )
+    assert head is not None  # there is at least one round
     return matrix, head
 
 
@@ -134,6 +135,7 @@ def fit_with_votes(
         sources.
     """
     table, voted = data.table, data.voted
+    assert voted is not None
     rows = torch.cat([trusted, data.untrusted])
     number = data.num_trusted - (0 if left_out is None else len(left_out))
 
@@ -256,6 +258,8 @@ class Members:
 
     def log_likelihood(self, rows: Tensor) -> Tensor:
         """`(n, K)`: ℓ of the votes on table rows, with several sources."""
+        assert self.data.voted is not None
+        assert self.sources is not None
         return self.data.voted.log_likelihood(self.sources, self.data.table.numbers[rows])
 
     def log_probs(self, rows: Tensor) -> Tensor:
@@ -319,20 +323,19 @@ class Pool:
         data = self.members.data
         if data.voted is not None:
             return self.members.log_likelihood(rows)
-        return self._log_likelihood(data.labels[rows]) if soft is None else _log(soft @ self.matrix.t().float())
+        return self._log_likelihood(data.labels[rows] if soft is None else soft)
 
     def _log_likelihood(self, given: Tensor) -> Tensor:
-        """`(n, K)`: log p(given label | true label)."""
-        return _log(self.matrix.t().float()[given])
+        """`(n, K)`: log p(given label | true label), for labels `(n,)` or soft labels `(n, K)`."""
+        assert self.matrix is not None
+        by_label = self.matrix.t().float()
+        likelihood = given @ by_label if given.is_floating_point() else by_label[given]
+        return likelihood.clamp(min=_LOWEST_LIKELIHOOD).log()
 
     def weigh_given_labels(self, noisy: Tensor) -> None:
         """Set `given_weight` to the weight that makes the labels of trusted items most likely, with the noisy labels
         of these items, `(n,)`."""
         self.given_weight = _best_weight(self.held_out[:, -1], self._log_likelihood(noisy), self.labels)
-
-
-def _log(likelihood: Tensor) -> Tensor:
-    return likelihood.clamp(min=_LOWEST_LIKELIHOOD).log()
 
 
 def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:

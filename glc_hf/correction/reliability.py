@@ -52,7 +52,7 @@ def missing_classes_warning(matrix: CorruptionMatrix) -> str | None:
     """Classes without trusted rows."""
     if matrix.trusted_rows is None or (matrix.trusted_rows > 0).all():
         return None
-    missing = np.flatnonzero(matrix.trusted_rows == 0)
+    missing = np.flatnonzero(matrix.trusted_rows == 0).tolist()
     return (
         f"no trusted row for {len(missing)} of {matrix.num_labels} classes: {_list(map(matrix.name_of, missing))}. "
         "Their rows of the corruption matrix are filled in, not estimated. Check a few rows of these classes."
@@ -67,11 +67,11 @@ def few_rows_warning(matrix: CorruptionMatrix) -> str | None:
     counts, uncertain = matrix.trusted_rows, np.flatnonzero((high - low > _WIDE_INTERVAL) & (matrix.trusted_rows > 0))
     if not len(uncertain):
         return None
-    uncertain = uncertain[np.argsort(counts[uncertain], kind="stable")]
-    first = uncertain[0]
+    classes = uncertain[np.argsort(counts[uncertain], kind="stable")].tolist()
+    first = classes[0]
     return (
         f"few trusted rows for {len(uncertain)} of {matrix.num_labels} classes: "
-        f"{_list(f'{matrix.name_of(label)} ({counts[label]})' for label in uncertain)}. The estimated noise rate of "
+        f"{_list(f'{matrix.name_of(label)} ({counts[label]})' for label in classes)}. The estimated noise rate of "
         f"{matrix.name_of(first)} is {matrix.noise_rates[first]:.0%}, with a {format_level(MATRIX_LEVEL)} interval "
         f"from {low[first]:.0%} to {high[first]:.0%}. A few more checked rows of these classes make the estimate more "
         "reliable."

@@ -141,7 +141,7 @@ def way_with_control(
     variance = middle * (1 - middle) / number + (1 - share) * _spread(difference) / len(difference)
     effective = middle * (1 - middle) / variance
     low, high = wilson_interval(accuracy, effective, level)
-    alone = wilson_interval(np.mean(correct), len(difference), level)
+    alone = wilson_interval(float(np.mean(correct)), len(difference), level)
     if _is_narrower(alone, (low, high)):
         accuracy, (low, high) = float(np.mean(correct)), alone
     text = f"{measured}, {len(difference):,} of {number:,} trusted labels"

@@ -9,7 +9,7 @@ import io
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
@@ -72,7 +72,7 @@ class CsvFormat(NamedTuple):
 
     def header(self, path: Path) -> list[str]:
         """Return the names in the first line of a file."""
-        quoting = csv.QUOTE_NONE if self.quotes_are_text else csv.QUOTE_MINIMAL
+        quoting: Literal[0, 3] = csv.QUOTE_NONE if self.quotes_are_text else csv.QUOTE_MINIMAL
         with path.open(encoding=self.encoding, newline="") as lines:
             return next(csv.reader(lines, delimiter=self.delimiter, quoting=quoting), [])
 

@@ -116,7 +116,7 @@ class _Check:
         self.labels = {name: read_given_labels(part, columns.label) for name, part in parts.items()}
         train = parts[TRAIN]
         self.flag_name = flag
-        self.flags = read_given_flags(train, flag) if flag in train.column_names else None
+        self.flags = read_given_flags(train, flag) if flag is not None and flag in train.column_names else None
         self.findings: list[Finding] = []
 
     def add(self, kind: str, severity: str, part: str, rows: Any, message: str, fix: str) -> None:
@@ -130,6 +130,7 @@ class _Check:
     # ------------------------------------------------------------------ labels and flags
     def check_votes(self, needs_trusted: bool) -> None:
         votes, labels = self.votes, self.labels[TRAIN]
+        assert votes is not None
         if votes.problem is not None:
             message = votes.problem.rstrip(".") + "."
             self.add_classes("wrong_soft_labels", ERROR, TRAIN, 1, message, "Correct the soft labels.")
@@ -185,7 +186,7 @@ class _Check:
 
     def check_flags(self, needs_trusted: bool, needs_untrusted: bool) -> None:
         flags, column = self.flags, self.flag_name
-        if flags is not None:
+        if flags is not None and column is not None:
             missing, wrong = flags.rows_with(MISSING), flags.rows_with(WRONG)
             if len(missing):
                 message = f"{_number(missing, 'row has')} no flag in {self._where(missing, column, TRAIN)}."
@@ -208,8 +209,8 @@ class _Check:
                 "Name the flags with --trusted-column, or a second file of carefully labeled rows with "
                 "--trusted-dataset; to try a method on clean labels, simulate noise with --noise.",
             )  # fmt: skip
-        marked = flags is not None and trusted and not (flags.codes == NO).any()
-        if marked and needs_untrusted and (self.missing_severity == WARNING or not len(flags.rows_with(MISSING))):
+        unknown = flags is None or (self.missing_severity != WARNING and len(flags.rows_with(MISSING)) > 0)
+        if needs_untrusted and trusted and not unknown and flags is not None and not (flags.codes == NO).any():
             self.add_classes(
                 "no_untrusted_rows", ERROR, TRAIN, trusted,
                 f"every row with a flag in column {column!r} is trusted, so there is nothing to correct.",

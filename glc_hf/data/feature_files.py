@@ -27,7 +27,7 @@ _MAX_IN_MEMORY = 2**26  # numbers
 def features_key(model: torch.nn.Module, dataset: datasets.Dataset, **more: Any) -> str:
     """A hash of the network's weights, the rows, and everything else that the features depend on."""
     digest = hashlib.blake2b(digest_size=16)
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     content = {
         "format": _CACHE_FORMAT,
         "class": type(model).__qualname__,

@@ -182,8 +182,9 @@ def _problem(value: Any) -> str | None:
         return "there is no image"
     if content is None and (not isinstance(path, str) or "://" in path):
         return None
+    file: Any = path if content is None else io.BytesIO(content)
     try:
-        with Image.open(io.BytesIO(content) if content is not None else path) as image:
+        with Image.open(file) as image:
             image.draft("RGB", (1, 1))
             image.load()
     except Exception as error:  # Pillow raises many kinds, SyntaxError among them

@@ -51,9 +51,9 @@ def normalize_labels(
             counts.setdefault(name, np.zeros(2, dtype=np.int64))
             counts[name] += [count if column == columns[0] else 0, count]
     clean: dict[str, dict[str, np.ndarray]] = {}
-    for name, count in counts.items():
+    for name, both in counts.items():
         spellings, spelling = clean.setdefault(spelling_key(name), {}), " ".join(name.split())
-        spellings[spelling] = spellings.get(spelling, 0) + count
+        spellings[spelling] = spellings[spelling] + both if spelling in spellings else both
     chosen = {
         key: min(spellings, key=lambda spelling: (*-spellings[spelling], spelling)) for key, spellings in clean.items()
     }

@@ -195,7 +195,9 @@ def skip_missing(
     for name, part in parts.items():
         missing = read_given_labels(part, label_column).rows_with(MISSING)
         flags = (
-            read_given_flags(part, trusted_column) if name == TRAIN and trusted_column in part.column_names else None
+            read_given_flags(part, trusted_column)
+            if name == TRAIN and trusted_column is not None and trusted_column in part.column_names
+            else None
         )
         if votes and name == TRAIN:
             missing = np.intersect1d(missing, flags.rows_with(YES)) if flags is not None else missing[:0]

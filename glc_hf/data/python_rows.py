@@ -45,7 +45,9 @@ def as_dataset(rows: Any, args: Any) -> Any:
     if type(rows).__module__.split(".")[0] == "pandas":
         return datasets.Dataset.from_pandas(rows, preserve_index=False)
     if isinstance(rows, torch.utils.data.Subset):
-        inner = as_dataset(rows.dataset, args) if isinstance(rows.dataset, (list, tuple)) else rows.dataset
+        inner: Any = rows.dataset
+        if isinstance(inner, (list, tuple)):
+            inner = as_dataset(inner, args)
         if isinstance(inner, torch.utils.data.Subset):
             inner = as_dataset(inner, args)
         if isinstance(inner, datasets.Dataset):

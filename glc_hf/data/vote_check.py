@@ -76,7 +76,7 @@ def read_given_votes(
             counts[label] = counts.get(label, 0) + len(np.setdiff1d(given.rows_with(code), trusted))
         if given.offsets is not None and len(columns) == 1:
             num_sources = int(np.diff(given.offsets).max(initial=0))
-    if soft_column in dataset.column_names:
+    if soft_column is not None and soft_column in dataset.column_names:
         num_sources += 1
         try:
             targets = read_soft_labels(dataset, soft_column)

@@ -189,6 +189,7 @@ def noisy_rows(
     flagged = mark_trusted(data.train, fraction=trusted, seed=seed)
     if noise != WEAK:
         names = data.label_names
+        assert strength is not None  # only weak labels have none
         matrix = noise_matrix(noise, len(names), strength, seed=seed, groups=data.groups, label_names=names)
         return NoisyRows(corrupt_labels(flagged, matrix, seed=seed, label_column=preset.prepared_label_column), matrix)
     with tempfile.TemporaryDirectory() as folder:
@@ -268,7 +269,7 @@ def run_methods(
             return make_trainer(preset, data, rows, args, copy.deepcopy(model))
 
         for trainer, metrics in compare_methods(methods, make, shared):
-            plain = trainer.method.plain_last_stage()
+            plain = trainer.required_method.plain_last_stage()
             if plain is not None and plain not in shared:
                 shared[plain] = FinishedStage({k: v.clone() for k, v in trainer.model.state_dict().items()}, [])
             yield metrics["method"], 100.0 * (1.0 - metrics["eval_accuracy"]), trainer.corruption_matrix

@@ -16,7 +16,7 @@ import numpy as np
 
 from glc_hf.experiments.curves import WEAK, ErrorCurve, Runs, Setting, read_runs
 from glc_hf.experiments.results import numbered_results
-from glc_hf.heat_map import draw_matrix, panel_size
+from glc_hf.heat_map import draw_matrix, new_figure, panel_size
 from glc_hf.matrix import CorruptionMatrix, to_float64
 
 
@@ -75,9 +75,6 @@ def plot_error_curves(
 
 def error_curves_figure(runs: Runs, panels: list[Setting]) -> Figure:
     """Figure of one preset: one row per noise, one column per fraction."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
     noises = list(dict.fromkeys(setting.noise for setting in panels))
     fractions = sorted({setting.trusted for setting in panels})
     methods = [name for name in runs.methods if any(runs.curves(setting, name) for setting in panels)]
@@ -85,7 +82,9 @@ def error_curves_figure(runs: Runs, panels: list[Setting]) -> Figure:
     reduced = [] if runs.reduced is None else textwrap.wrap(f"reduced runs: {runs.reduced}", int(width * 11))
     legend_lines = -(-len(methods) // max(2, int(width / 1.6)))
     height = _PANEL[1] * len(noises) + 0.24 * (len(reduced) + legend_lines) + 0.5
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = new_figure(width, height)
+    from matplotlib.lines import Line2D
+
     grid = figure.subplots(len(noises), len(fractions), sharex=True, sharey=True, squeeze=False)
     for row, noise in enumerate(noises):
         for column, trusted in enumerate(fractions):
@@ -112,7 +111,8 @@ def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     """Write PNG and SVG. Equal figures give equal bytes: the SVG has no date and no random ids."""
     import matplotlib
 
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
+    layout: Any = figure.get_layout_engine()  # a `ConstrainedLayoutEngine`
+    layout.set(w_pad=0.08, h_pad=0.08)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^\w.+-]+", "_", name)
@@ -130,7 +130,8 @@ def _draw_curve(axes: Axes, curves: Mapping[int, ErrorCurve], method: str) -> No
     for curve in curves.values():
         flat = curve.get(None)
         for strength, error in curve.items() if flat is None else ((0.0, flat), (1.0, flat)):
-            errors.setdefault(strength, []).append(error)
+            if strength is not None:
+                errors.setdefault(strength, []).append(error)
     if not errors:
         return
     strengths = sorted(errors)
@@ -185,8 +186,6 @@ def plot_matrices(path: str | Path, output: str | Path, selection: Mapping[str, 
 def matrices_figure(true: CorruptionMatrix | None, estimates: dict[str, CorruptionMatrix], title: str) -> Figure:
     """Panels side by side, two per row: the true matrix, and the estimates by the name of their method, with their
     distance to the true matrix."""
-    from matplotlib.figure import Figure
-
     panels = [("true", true)] if true is not None else []
     for method, matrix in estimates.items():
         distance = f"\ndistance to the true matrix: {matrix.distance(true):.3f}" if true is not None else ""
@@ -194,7 +193,7 @@ def matrices_figure(true: CorruptionMatrix | None, estimates: dict[str, Corrupti
     columns = min(len(panels), 2)
     rows = -(-len(panels) // columns)
     side = min(panel_size(panels[0][1]), 6.5)
-    figure = Figure(figsize=(side * columns + 1.2, (side + 0.3) * rows + 0.5), layout="constrained")
+    figure = new_figure(side * columns + 1.2, (side + 0.3) * rows + 0.5)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()

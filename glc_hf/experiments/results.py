@@ -22,9 +22,11 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 
+fcntl: ModuleType | None
 try:
     import fcntl
 except ImportError:  # Windows: only one process at a time may append

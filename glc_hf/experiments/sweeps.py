@@ -166,7 +166,9 @@ def _work(todo: Any, messages: Any) -> None:
     import torch
 
     def exit_with_parent() -> None:
-        wait([multiprocessing.parent_process().sentinel])
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        wait([parent.sentinel])
         os._exit(1)
 
     threading.Thread(target=exit_with_parent, daemon=True).start()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from glc_hf._compat import is_installed
 from glc_hf.experiments.curves import (
     PAPER_METHODS,
     STRENGTHS,
@@ -129,7 +130,7 @@ def _entry(curves: dict[int, ErrorCurve], points: Points, paper: float | None, r
         if flat:
             seeds[seed] = curve[None]
         elif counts[seed] == len(points):
-            seeds[seed] = area_under_error_curve([curve[point] for point in points], points)
+            seeds[seed] = area_under_error_curve([curve[point] for point in points], _known(points))
     values = list(seeds.values())
     return Entry(_mean_of(values), _spread_of(values), paper, run, seeds, counts, len(points))
 
@@ -143,8 +144,13 @@ def _mean(column: Sequence[Entry]) -> Entry:
     return Entry(_mean_of(values), _spread_of(list(seeds.values())), _mean_of(papers), column[0].run, seeds)
 
 
-def _mean_of(values: list[float | None]) -> float | None:
-    return fmean(values) if values and None not in values else None
+def _known(points: Points) -> tuple[float, ...]:
+    return tuple(point for point in points if point is not None)
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
 def _spread_of(values: list[float]) -> float | None:
@@ -175,10 +181,10 @@ def _notes(table: Table, runs: Runs, points: Points) -> list[str]:
     if None not in points:
         for setting, _ in table.rows:
             for method in table.methods:
-                available.update(*runs.curves(setting, method).values())
-        available -= {None}
+                for curve in runs.curves(setting, method).values():
+                    available.update(point for point in curve if point is not None)
         if points != STRENGTHS:
-            notes.append(f"Areas over strengths {_listed(points)}, not the paper's eleven.")
+            notes.append(f"Areas over strengths {_listed(_known(points))}, not the paper's eleven.")
         unused = sorted(available - set(points))
         if unused:
             notes.append(f"Runs at strengths {_listed(unused)} are not used.")
@@ -208,7 +214,10 @@ def to_markdown(tables: list[Table]) -> str:
 
 
 def to_terminal(tables: list[Table], width: int | None = None) -> str:
-    """Tables drawn with lines, for a terminal of this width; by default as wide as the tables."""
+    """Tables drawn with lines, for a terminal of this width; by default as wide as the tables. Without rich they have
+    no lines and are never wrapped."""
+    if not is_installed("rich"):
+        return "\n".join(map(_plain, tables))
     from rich import box
     from rich.console import Console
     from rich.table import Table as Drawn
@@ -229,6 +238,13 @@ def to_terminal(tables: list[Table], width: int | None = None) -> str:
         for note in notes:
             console.print(note, soft_wrap=width is None)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
+
+
+def _plain(table: Table) -> str:
+    header, body, notes = _texts(table, best="{}")
+    widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in (header, *body)]
+    return "\n".join([_title(table), "", *lines, "", *notes]) + "\n"
 
 
 _CSV_FIELDS = (

@@ -10,8 +10,9 @@ from typing import Any
 
 from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
-from glc_hf.heat_map import draw_matrix, panel_size
+from glc_hf.heat_map import can_draw, draw_matrix, new_figure, panel_size
 from glc_hf.intervals import format_interval, format_level
+from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices
 
 
@@ -21,6 +22,11 @@ _MAX_DRAWN = 3
 MAX_CLASSES_IN_PICTURE = 1000
 
 
+def has_picture(matrix: CorruptionMatrix | None) -> bool:
+    """Whether the card shows a picture of the matrix."""
+    return matrix is not None and matrix.num_labels <= MAX_CLASSES_IN_PICTURE and can_draw()
+
+
 def draw_worst_sources(folder: str | Path, facts: dict[str, Any], dpi: float) -> list[str]:
     """Draw the matrices of the worst sources, at most three, into a picture in the folder of a model. Returns their
     names; empty if the folder has no matrices of several sources."""
@@ -28,14 +34,12 @@ def draw_worst_sources(folder: str | Path, facts: dict[str, Any], dpi: float) ->
     worst = [row["name"] for row in facts.get("sources", ())[::-1] if row["votes"]]
     matrices = load_matrices(folder) if worst and (Path(folder) / SOURCES_FILE).is_file() else {}
     drawn = [name for name in worst if name in matrices and matrices[name].num_labels <= MAX_CLASSES_IN_PICTURE]
-    drawn = drawn[:_MAX_DRAWN]
+    drawn = drawn[:_MAX_DRAWN] if can_draw() else []
     if not drawn:
         picture.unlink(missing_ok=True)  # of an earlier run in the same folder
         return []
-    from matplotlib.figure import Figure
-
     side = panel_size(matrices[drawn[0]])
-    figure = Figure(figsize=(side * len(drawn) + 1.2, side), layout="constrained")
+    figure = new_figure(side * len(drawn) + 1.2, side)
     axes = figure.subplots(1, len(drawn), squeeze=False)[0]
     for place, name in zip(axes, drawn, strict=True):
         image = draw_matrix(place, matrices[name], name.replace("$", r"\$"))  # no formulas

@@ -31,7 +31,7 @@ _LICENSE_TIMEOUT = 5  # seconds
 _NOT_METRICS = (
     "runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "jit_compilation_time",
 )  # fmt: skip
-_MODEL_CLASSES = {
+_MODEL_CLASSES: dict[str, dict[str, Any]] = {
     "text-classification": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
     "token-classification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
     "image-classification": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
@@ -148,7 +148,8 @@ def measured_on(trainer: Any) -> Measured:
 def _length(dataset: Any) -> int | None:
     if isinstance(dataset, dict):
         lengths = [_length(part) for part in dataset.values()]
-        return None if None in lengths else sum(lengths)
+        known = [length for length in lengths if length is not None]
+        return sum(known) if len(known) == len(lengths) else None
     return len(dataset) if hasattr(dataset, "__len__") else None
 
 
@@ -215,7 +216,7 @@ def base_model_of(model: Any) -> Origin:
     """Return the pretrained model that a model started from, with its license if known."""
     source = getattr(getattr(model, "config", None), "_name_or_path", None)
     base = public_name(source)
-    if base.name is None:
+    if source is None or base.name is None:
         return base
     if base.on_hub:
         return base._replace(license=_license_on_hub(base.name))

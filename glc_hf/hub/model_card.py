@@ -16,10 +16,10 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from glc_hf.hub.card_parts import (
-    MAX_CLASSES_IN_PICTURE,
     code,
     draw_worst_sources,
     escape,
+    has_picture,
     has_tag,
     hub_link,
     one_line,
@@ -63,7 +63,8 @@ _MAX_ENTRIES_OF_A_SETTING = 20
 
 def write_card(folder: str | Path) -> Path:
     """
-    Write the card, and the picture of the matrix that it shows, from the files in the folder of a model.
+    Write the card, and the picture of the matrix that it shows, from the files in the folder of a model. Without
+    matplotlib there is no picture.
 
     Returns:
         `Path`: Path of the card.
@@ -74,7 +75,7 @@ def write_card(folder: str | Path) -> Path:
     if (folder / MATRIX_FILE).is_file() and facts.get("has_matrix", True):
         matrix = CorruptionMatrix.from_pretrained(folder)
         check_classes(folder / MATRIX_FILE, matrix.num_labels, facts)
-    if matrix is not None and matrix.num_labels <= MAX_CLASSES_IN_PICTURE:
+    if matrix is not None and has_picture(matrix):
         matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight", dpi=_PICTURE_DPI)
     else:
         (folder / PICTURE_FILE).unlink(missing_ok=True)  # of an earlier run in the same folder
@@ -107,7 +108,7 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None, drawn: Seq
         labels=_labels(facts),
         table=_class_table(facts, matrix),
         has_matrix=matrix is not None,
-        has_picture=matrix is not None and matrix.num_labels <= MAX_CLASSES_IN_PICTURE,
+        has_picture=has_picture(matrix),
         matrix_origin="The matrix was provided by the user."
         if facts.get("matrix_given")
         else "The matrix was estimated during training.",
@@ -138,7 +139,8 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None, drawn: Seq
 def _metadata(facts: dict[str, Any]) -> ModelCardData:
     """Metadata for the Hub: base model, datasets, metrics as a model index, tags."""
     base, dataset = facts.get("base_model") or {}, facts.get("dataset") or {}
-    name, on_hub = dataset.get("name"), dataset.get("on_hub")
+    name: str | None = dataset.get("name")
+    on_hub = name is not None and dataset.get("on_hub")
     # For a dataset that is not on the Hub: its name in the form of a Hub identifier.
     slug = re.sub(r"[^a-z0-9._]+", "-", (name or "").lower()).strip("-") or "local"
     after = (facts["evaluation"] or {}).get("after", {})
@@ -146,7 +148,7 @@ def _metadata(facts: dict[str, Any]) -> ModelCardData:
     results = [
         EvalResult(
             task_type=facts["task"] or "other",
-            dataset_type=name if on_hub else slug,
+            dataset_type=name if name is not None and on_hub else slug,
             dataset_name=name or "local dataset",
             dataset_split=dataset.get("eval_split"),
             metric_type=metric,
@@ -162,7 +164,7 @@ def _metadata(facts: dict[str, Any]) -> ModelCardData:
         pipeline_tag=facts["task"],
         tags=[*_TAGS, *(tag for tag in facts.get("tags", ()) if tag not in _TAGS)],
         base_model=base["name"] if base.get("on_hub") else None,
-        datasets=[name] if on_hub else None,
+        datasets=[name] if name is not None and on_hub else None,
         metrics=list(metrics) or None,
         model_name=facts["model_name"],
         eval_results=results or None,

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError
@@ -23,6 +23,10 @@ from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
 from glc_hf.hub.facts import public_name
+
+
+if TYPE_CHECKING:
+    from glc_hf.hub.model_card import ModelCardCallback
 
 
 logger = logging.get_logger(__name__)
@@ -56,6 +60,11 @@ class PushError(ConnectionError):
 class HubMixin(Trainer):
     """Model card and push of [`GLCTrainer`]. A push is one commit with the model, its card, matrix and picture."""
 
+    model_card: ModelCardCallback
+    # Declared as `None` in `Trainer`.
+    hub_model_id: Any
+    push_in_progress: Any
+
     def init_hf_repo(self, token: str | None = None) -> None:
         """Create the repository before training if `push_to_hub` is set. An invalid token raises; an unreachable Hub
         only warns, because the push at the end tries again."""
@@ -79,9 +88,9 @@ class HubMixin(Trainer):
             super().init_hf_repo(token=token)
 
     def _repository_name(self) -> str:
-        return self.hub_model_id or self.args.hub_model_id or Path(self.args.output_dir).resolve().name
+        return self.hub_model_id or self.args.hub_model_id or Path(str(self.args.output_dir)).resolve().name
 
-    def push_to_hub(
+    def push_to_hub(  # type: ignore[override]  # Trainer declares a commit, but it returns a future or `None` too
         self,
         commit_message: str | None = "End of training",
         blocking: bool = True,
@@ -106,7 +115,7 @@ class HubMixin(Trainer):
         self.save_model(_internal_call=True)
         if not self.is_world_process_zero():
             return None
-        folder = self.args.output_dir
+        folder = str(self.args.output_dir)
         try:
             if self.hub_model_id is None:
                 self._create_repository(token)
@@ -114,7 +123,7 @@ class HubMixin(Trainer):
             self._finish_current_push()
             commit = push_folder(
                 folder,
-                self.hub_model_id,
+                str(self.hub_model_id),
                 commit_message or "End of training",
                 token=token,
                 revision=revision if revision is not None else self.args.hub_revision,
@@ -128,13 +137,13 @@ class HubMixin(Trainer):
                 f"the model is saved in {folder}, but the push to {self._repository_name()} failed: "
                 f"{explain(error)}. Push again with `trainer.push_to_hub()`, or from a shell: {shlex.join(command)}"
             ) from error
-        if blocking:
+        if isinstance(commit, CommitInfo):
             print_address(commit)
         else:
             commit.add_done_callback(lambda done: None if done.exception() else print_address(done.result()))
         return commit
 
-    def create_model_card(self, **kwargs: Any) -> None:
+    def create_model_card(self, **kwargs: Any) -> None:  # type: ignore[override]  # refuses unknown facts by name
         """
         Write the model card into `args.output_dir`.
 
@@ -144,7 +153,7 @@ class HubMixin(Trainer):
         """
         self._add_card_facts(**kwargs)
         if self.is_world_process_zero():
-            self.model_card.save(self.args.output_dir)
+            self.model_card.save(str(self.args.output_dir))
 
     def _add_card_facts(self, **kwargs: Any) -> None:
         def first(value: str | list[str]) -> str:
@@ -185,17 +194,16 @@ class HubMixin(Trainer):
         steps = self.args.save_strategy == SaveStrategy.STEPS
         progress = f"step {self.state.global_step}" if steps else f"epoch {int(self.state.epoch)}"
         message = f"Training in progress, {progress}"
-        pushes = [(message, {})]
+        pushes: list[tuple[str, dict[str, Any]]] = [(message, {})]
         if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             last = self.args.hub_strategy == HubStrategy.CHECKPOINT
             place = "last-checkpoint/" if last else f"{Path(checkpoint_folder).name}/"
-            options = {"path_in_repo": place, "excluded": EXCLUDED_FROM_CHECKPOINTS}
-            pushes.append((f"{message}, checkpoint", options))
+            pushes.append((f"{message}, checkpoint", {"path_in_repo": place, "excluded": EXCLUDED_FROM_CHECKPOINTS}))
         # The checkpoint may be removed before it is pushed.
-        files = _linked_copy(checkpoint_folder, Path(self.args.output_dir))
-        jobs = []
+        files = _linked_copy(checkpoint_folder, Path(str(self.args.output_dir)))
+        jobs: Any = []
         for commit_message, options in pushes:
-            job = push_folder(
+            job: Any = push_folder(
                 files,
                 self.hub_model_id,
                 commit_message,

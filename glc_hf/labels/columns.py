@@ -172,21 +172,21 @@ def _inputs(features: Features, task: str, without: tuple[str | None, ...]) -> l
 
 def _texts(features: dict[str, Any]) -> list[tuple[str, ...]]:
     strings = [name for name, feature in features.items() if _is_string(feature)]
-    pairs = [pair for pair in _TEXT_PAIRS if set(pair) <= set(strings)]
-    usual = [(name,) for name in _TEXTS if name in strings]
-    other = [(name,) for name in strings if name not in _ALL_LABELS]
+    pairs: list[tuple[str, ...]] = [pair for pair in _TEXT_PAIRS if set(pair) <= set(strings)]
+    usual: list[tuple[str, ...]] = [(name,) for name in _TEXTS if name in strings]
+    other: list[tuple[str, ...]] = [(name,) for name in strings if name not in _ALL_LABELS]
     return pairs or usual or (other if len(other) == 1 else [])
 
 
 def _images(features: dict[str, Any]) -> list[tuple[str, ...]]:
-    typed = [(name,) for name, feature in features.items() if isinstance(feature, Image)]
+    typed: list[tuple[str, ...]] = [(name,) for name, feature in features.items() if isinstance(feature, Image)]
     return typed or [(name,) for name in _IMAGES if name in features]
 
 
 def _tokens(features: dict[str, Any]) -> list[tuple[str, ...]]:
     lists = [name for name, feature in features.items() if is_list_feature(feature) and _is_string(feature.feature)]
-    usual = [(name,) for name in _TOKENS if name in lists]
-    other = [(name,) for name in lists if name not in _ALL_LABELS]
+    usual: list[tuple[str, ...]] = [(name,) for name in _TOKENS if name in lists]
+    other: list[tuple[str, ...]] = [(name,) for name in lists if name not in _ALL_LABELS]
     return usual or (other if len(other) == 1 else [])
 
 
@@ -201,7 +201,7 @@ def _unclear(problem: str, columns: Iterable[str], option: str, kind: type[Value
     return kind(f"{problem}: name {option}. Columns: {', '.join(columns)}.")
 
 
-def label_names_of(dataset: Any, label_column: str, model: Any) -> list[str] | None:
+def label_names_of(dataset: Any, label_column: str | None, model: Any) -> list[str] | None:
     """Return the class names of the dataset's `ClassLabel`, else those of the model's `id2label` if it has any."""
     config = getattr(model, "config", None)
     num_labels = getattr(config, "num_labels", None)
@@ -209,10 +209,10 @@ def label_names_of(dataset: Any, label_column: str, model: Any) -> list[str] | N
     if names is not None and len(names) == num_labels:
         return names
     id2label = getattr(config, "id2label", None) or {}
-    names = [id2label.get(label) for label in range(num_labels or 0)]
-    if not names or None in names or names == [f"LABEL_{label}" for label in range(len(names))]:
+    own = [id2label.get(label) for label in range(num_labels or 0)]
+    if not own or None in own or own == [f"LABEL_{label}" for label in range(len(own))]:
         return None
-    return [str(name) for name in names]
+    return [str(name) for name in own]
 
 
 def with_usual_label_column(dataset: Any, column: str | None, usual: str = "labels") -> Any:

@@ -169,7 +169,7 @@ def encode_words(dataset: Any, column: str | None, names: Sequence[str] | None, 
         names (`Sequence[str]`, *optional*): Names of the classes.
         part (`str`): Name of the dataset in messages.
     """
-    if names is None or not holds_words(dataset, column):
+    if names is None or column is None or not holds_words(dataset, column):
         return dataset
     if isinstance(dataset, Dataset):
         return _as_classes(dataset, column, [str(name) for name in names], part, allow_missing=False)
@@ -192,8 +192,8 @@ def encode_words(dataset: Any, column: str | None, names: Sequence[str] | None, 
 
 def holds_words(dataset: Any, column: str | None) -> bool:
     """Whether a column of a dataset holds strings or booleans, or lists of them, which no transform changes."""
-    features = getattr(dataset, "features", None)
-    if not isinstance(dataset, (Dataset, IterableDataset)) or column is None or column not in (features or ()):
+    features = getattr(dataset, "features", None) or {}
+    if not isinstance(dataset, (Dataset, IterableDataset)) or column is None or column not in features:
         return False
     if isinstance(dataset, Dataset) and dataset.format["type"] == "custom":
         return False
@@ -216,7 +216,7 @@ def encode_training_words(
         column = find_label_column(dataset, label_column, trusted_column) if known else None
     except ValueError:
         return dataset, None  # an error that names the columns follows
-    if not holds_words(dataset, column):
+    if column is None or not holds_words(dataset, column):
         return dataset, None
     names = label_names_of(None, "", model)
     if names is None and isinstance(dataset, IterableDataset):
@@ -258,8 +258,8 @@ def check_words(dataset: Dataset, words: str, label: str, part: str) -> None:
             raise ValueError(f"{part}, row {row}: {number} words ({words!r}) have {labels or 0} labels ({label!r}).")
     values, offsets = flat_values(lists)
     if values.null_count:
-        row = RowIndex().name_value(pc.index(values.is_null(), True).as_py(), offsets)
-        raise ValueError(f"column {words!r} of {part}, {row}: a word is missing.")
+        where = RowIndex().name_value(pc.index(values.is_null(), True).as_py(), offsets)
+        raise ValueError(f"column {words!r} of {part}, {where}: a word is missing.")
 
 
 # ---------------------------------------------------------------------- votes
@@ -306,7 +306,7 @@ class VoteEncoder:
                 "for the labels (`dataset.class_encode_column`), set `id2label` in the model's configuration, or "
                 "write the votes as class numbers."
             )
-        if label_names is None and None not in (own_names, same_as) and own_names != same_as:
+        if label_names is None and own_names is not None and same_as is not None and own_names != same_as:
             raise ValueError(
                 f"column {name!r} has the classes {_first_names(own_names)} and another source has "
                 f"{_first_names(same_as)}: use the same order in both (`dataset.align_labels_with_mapping`)."
@@ -322,15 +322,16 @@ class VoteEncoder:
         return self._numbers_to_classes(whole_numbers(values), missing)
 
     def _numbers_to_classes(self, numbers: np.ndarray, missing: tuple[int, ...]) -> np.ndarray:
-        renamed = self.own_names is not None and self.label_names is not None and self.own_names != self.label_names
-        limit = len(self.own_names) if renamed else self.num_labels
+        # Names to translate; empty if numbers mean the classes themselves.
+        own_names = None if self.label_names is None or self.own_names == self.label_names else self.own_names
+        limit = self.num_labels if own_names is None else len(own_names)
         negative = numbers < 0
         known = ~negative if limit is None else ~negative & (numbers < limit)
         classes = np.where(known, numbers, NO_CLASS)
         for value in missing:
             classes[numbers == value] = NO_VOTE
-        if renamed:
-            table = np.array([self._class_of.get(name, NO_CLASS) for name in self.own_names], dtype=np.int64)
+        if own_names is not None:
+            table = np.array([self._class_of.get(name, NO_CLASS) for name in own_names], dtype=np.int64)
             classes[known] = table[numbers[known]]
         return classes
 

@@ -7,6 +7,7 @@ Only the named column is read, so nothing is decoded, whatever format or transfo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -262,7 +263,7 @@ def require_flags(names: list[str], trusted_column: str, method: str | None = No
     )
 
 
-def require_column(names: list[str], name: str, argument: str) -> None:
+def require_column(names: Sequence[str], name: str, argument: str) -> None:
     """Raise if a column does not exist."""
     if name not in names:
         raise ValueError(f"there is no {argument} {name!r}; the columns are {', '.join(map(str, names))}.")

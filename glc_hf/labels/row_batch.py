@@ -53,7 +53,8 @@ class RowFunction(Protocol):
     `copies` maps the names of new columns to existing ones that they are copies of.
     """
 
-    copies: dict[str, str]
+    @property
+    def copies(self) -> dict[str, str]: ...
 
     def __call__(self, batch: RowBatch) -> dict[str, pa.ChunkedArray]:
         """Return the columns to replace or to append, copies included."""

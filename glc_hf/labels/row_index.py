@@ -32,11 +32,13 @@ class RowIndex:
         """Return the indices of rows `start` to `stop`, int64."""
         if self._values is not None:
             return self._values[start:stop]
+        assert self._first is not None  # unknown only with an index column
         return np.arange(self._first + start, self._first + stop, dtype=np.int64)
 
     def name(self, row: int) -> str:
         """Return the name of a row for messages."""
         if self._values is None:
+            assert self._first is not None
             return f"row {self._first + row}"
         value = f"{self._column}={self._values[row]}"
         return f"the row with {value}" if self._first is None else f"row {self._first + row} ({value})"

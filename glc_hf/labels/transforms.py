@@ -87,7 +87,10 @@ def _refuse_shuffled(source: Any) -> None:
         _refuse_shuffled(part)
 
 
-class StreamRows(examples_iterable()):
+_ExamplesIterable: Any = examples_iterable()
+
+
+class StreamRows(_ExamplesIterable):
     """
     The examples of a source with the columns of a row function (see the module).
 

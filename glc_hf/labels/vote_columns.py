@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -95,8 +95,8 @@ def read_votes(
         offsets = item_offsets(dataset, columns, label_column, index)
         votes = _read_columns(dataset, columns, names, label_names, num_labels, offsets, by_name, index)
     else:
-        _check_labels_per_row(dataset, votes_column, label_column)
-        votes = _read_lists(dataset, votes_column, source_names, label_names, num_labels, by_name, index)
+        _check_labels_per_row(dataset, columns[0], label_column)
+        votes = _read_lists(dataset, columns[0], source_names, label_names, num_labels, by_name, index)
     if require_votes:
         _check_every_source_votes(votes, source_columns is not None)
     return votes
@@ -119,7 +119,7 @@ def check_source_columns(
     argument = "votes_column" if source_columns is None else "source_columns"
     if isinstance(source_columns, str):
         raise ValueError(f"source_columns is the text {source_columns!r}; it must be a list of columns.")
-    columns = [votes_column] if source_columns is None else list(source_columns)
+    columns: list[Any] = [votes_column] if source_columns is None else list(source_columns)
     if not columns:
         raise ValueError("source_columns is empty: name at least one column of votes.")
     for column in columns:
@@ -209,9 +209,9 @@ def _read_columns(
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     sources, labels = np.empty(first[-1], dtype=np.int64), np.empty(first[-1], dtype=np.int64)
     following = first[:-1].copy()  # where the next vote on each item goes
-    for source, (items, own) in enumerate(found):
+    for number, (items, own) in enumerate(found):
         places = following[items]
-        sources[places], labels[places] = source, own
+        sources[places], labels[places] = number, own
         following[items] += 1
     return Votes(names, first, sources, labels)
 
@@ -373,16 +373,16 @@ def fill_labels(
         index ([`~glc_hf.labels.row_index.RowIndex`], *optional*): Names the rows in errors.
     """
     index = index or RowIndex()
-    exists = label_column is not None and label_column in dataset.column_names
+    exists = label_column in dataset.column_names
     offsets = item_offsets(dataset, source_columns, label_column, index)
     numbers = np.full(len(votes), NO_VOTE, dtype=np.int64)
-    if exists:
+    if label_column is not None and exists:
         values, items = _values_of_items(column_in_order(dataset, label_column), offsets)
         if not (pa.types.is_floating(values.type) or pa.types.is_null(values.type)):
             parse_integers(values.slice(0, 0), label_column)  # raises for other types
         numbers[slice(None) if items is None else items] = whole_numbers(values)
-        fractions = np.flatnonzero(numbers == NO_CLASS)[:1] if pa.types.is_floating(values.type) else ()
-        if len(fractions):
+        fractions = np.flatnonzero(numbers == NO_CLASS)[:1]
+        if pa.types.is_floating(values.type) and len(fractions):
             row = index.name_value(int(fractions[0]), offsets)
             raise ValueError(f"a label in column {label_column!r}, {row}, is not a class: classes are whole numbers.")
     trusted = flags.values

@@ -131,7 +131,15 @@ class Auto(GoldLossCorrection):
     result is the `verdict`.
     """
 
-    state_names = ("judges", "mixed_part", "numbers", "control", "plain", "posterior_items", "posteriors")
+    state_names: tuple[str, ...] = (
+        "judges",
+        "mixed_part",
+        "numbers",
+        "control",
+        "plain",
+        "posterior_items",
+        "posteriors",
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -232,6 +240,7 @@ class Auto(GoldLossCorrection):
     def _estimate_on_features(self, run: EstimationRun) -> None:
         """Fit the linear models, estimate the matrix, and decide what the last stage trains on."""
         probe = run.probe(1)
+        assert probe is not None
         data = PoolData.of(
             probe.table,
             np.asarray(run.item_labels("all")),
@@ -243,6 +252,7 @@ class Auto(GoldLossCorrection):
         )
         pool = fit_pool(data, probe.head, probe.penalty)
         if self.counts_votes:
+            assert pool.members.sources is not None
             self.set_sources(pool.members.sources, run.label_names)
         elif self.args.estimator == "paired":
             counted = finish_matrix(run, self.args, *self._count_pairs(run).compute())
@@ -292,6 +302,7 @@ class Auto(GoldLossCorrection):
             super().refine(run, progress)
         elif self._refines and not self.counts_votes:
             most = int(_REFINING * self.args.num_train_epochs * len(run.item_numbers("untrusted")))
+            assert self.matrix is not None
             self.matrix = refine_estimate(run, self.matrix, self.args.seed, most, self.soft_labels) or self.matrix
         if len(self.judges) and progress >= 0.5:
             self._judge(run)
@@ -299,6 +310,7 @@ class Auto(GoldLossCorrection):
     def _judge(self, run: EstimationRun) -> None:
         """Complete the verdict with the predictions of the last stage for the items that judge it, and let it train on
         these items from now on."""
+        assert self.verdict is not None
         final = correct_predictions(run, 0, self.judges)
         positions = torch.searchsorted(self.numbers, self.judges)
         way = way_with_control(final.numpy(), positions.numpy(), self.control.numpy(), _JUDGED)
@@ -338,12 +350,15 @@ class Auto(GoldLossCorrection):
         losses = self._posterior_losses(logits, batch) if soft else super().item_losses(logits, batch)
         if not len(self.judges):
             return losses
+        assert batch.items is not None
         judging = torch.isin(batch.items, self.judges.to(batch.items.device))
         return losses.masked_fill(judging.to(losses.device), 0.0)
 
     def _posterior_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
         """Cross-entropy with the labels of trusted items and with the probabilities of the true labels of others. The
         likelihood of noisy labels would teach the network to repeat them where they are wrong."""
+        assert batch.items is not None
+        assert batch.trusted is not None
         items = batch.items.reshape(-1).cpu()
         places = torch.searchsorted(self.posterior_items, items).clamp(max=len(self.posterior_items) - 1)
         targets = self.posteriors[places] * (self.posterior_items[places] == items)[:, None]

@@ -12,7 +12,7 @@ import torch
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
 from glc_hf.correction.calibration import match_base_rates
-from glc_hf.correction.linear import FeatureTable, LinearHead
+from glc_hf.correction.linear import Probe
 from glc_hf.correction.loss import corrected_cross_entropy
 from glc_hf.correction.refinement import fill_missing_rows
 from glc_hf.correction.reliability import matrix_warnings
@@ -176,16 +176,6 @@ class Inferred(NamedTuple):
     items: torch.Tensor
 
 
-class Probe(Protocol):
-    """A stage that is a linear head on fixed features."""
-
-    table: FeatureTable
-    head: LinearHead
-    penalty: float
-    # Numbers of the untrusted items in the tables of all processes, ascending.
-    untrusted_numbers: np.ndarray
-
-
 class EstimationRun(Protocol):
     """
     What a method can ask for between the stages: predictions of the trained stages, labels, and sums over processes.
@@ -259,9 +249,9 @@ class Method:
     # Whether the last stage applies `GLCConfig.trusted_share`. Baselines use the rows as they are.
     upsamples_trusted: ClassVar[bool] = False
     # Tensors besides the matrices that a resumed run needs; see `state`.
-    state_names: ClassVar[tuple[str, ...]] = ()
+    state_names: tuple[str, ...] = ()
     # Whether losses or weights need the number of each item, which a stream does not have.
-    needs_item_numbers: ClassVar[bool] = False
+    needs_item_numbers: bool = False
 
     def __init__(self, args: Any, num_labels: int, given_matrix: CorruptionMatrix | None = None) -> None:
         self.args = args
@@ -412,12 +402,15 @@ class MatrixMethod(Method):
         if self.sources is not None:
             likelihood = batch.log_likelihood
             if likelihood is None:
+                assert self.votes is not None
+                assert batch.items is not None
                 if self._table is None or self._table.rows.device != logits.device:
                     self._table = self.sources.vote_table(logits.device)
                 likelihood = self._table.of_votes(self.votes.select(batch.items.reshape(-1).cpu().numpy()))
             return votes_cross_entropy(logits, likelihood.view(logits.shape), batch.labels, batch.trusted)
-        trusted = batch.trusted if self.identity_on_trusted else None
-        return corrected_cross_entropy(logits, batch.labels, self.matrix, trusted, reduction="none")
+        trusted, matrix = batch.trusted if self.identity_on_trusted else None, self.matrix
+        assert matrix is not None
+        return corrected_cross_entropy(logits, batch.labels, matrix, trusted, reduction="none")
 
 
 # ---------------------------------------------------------------------- steps that several methods share

@@ -97,6 +97,9 @@ class Distillation(Method):
 
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
         """λ·CE(given label) + (1 − λ)·CE(soft target) on untrusted items, CE(label) on trusted items."""
+        assert self.weight is not None
+        assert self.soft_targets is not None
+        assert batch.trusted is not None
         given = batch.cross_entropy(logits)
         targets = self.soft_targets[batch.items].to(logits.device)
         soft = -(targets * logits.float().log_softmax(-1)).sum(-1)
@@ -104,6 +107,7 @@ class Distillation(Method):
         return torch.where(batch.trusted, given, mixed.masked_fill(~batch.counted, 0.0))
 
     def state(self) -> dict[str, torch.Tensor]:
+        assert self.soft_targets is not None
         return {"soft_targets": self.soft_targets, "weight": torch.tensor(self.weight, dtype=torch.float64)}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:

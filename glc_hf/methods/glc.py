@@ -147,6 +147,7 @@ class GoldLossCorrection(MatrixMethod):
     @cached_property
     def _voted_by_rules(self) -> bool:
         """Predictions don't improve the estimate of rules; see `fit_sources`. Cached: each step asks for it."""
+        assert self.votes is not None
         return votes_of_rules(vote_numbers(self.votes, self.num_labels))
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
@@ -158,6 +159,7 @@ class GoldLossCorrection(MatrixMethod):
             return
         self.first_estimate = self.first_estimate or self.matrix
         soft = self.soft_labels
+        assert self.first_estimate is not None
         self.matrix = refine_estimate(run, self.first_estimate, self.args.seed, soft=soft) or self.matrix
 
     def restore_refined(self, matrices: dict[str, CorruptionMatrix]) -> None:
@@ -170,12 +172,14 @@ class GoldLossCorrection(MatrixMethod):
         if self.stream_sources is not None:
             self.set_sources(self.stream_sources, run.label_names)
             return
+        assert self.votes is not None
         numbers, labels = run.item_numbers("trusted"), run.item_labels("trusted")
         sources = fit_sources(self.votes, self.num_labels, numbers, labels, seed=self.args.seed)
         self.set_sources(sources, run.label_names)
 
     def _refine_sources(self, run: EstimationRun) -> None:
         """Estimate the sources again, with the predictions of the last stage for some of the untrusted items."""
+        assert self.votes is not None
         chosen, trusted = _some_untrusted_items(run, self.args.seed), run.item_numbers("trusted")
         untrusted = run.item_numbers("untrusted") if chosen is None else chosen.numpy()
         numbers = np.sort(np.concatenate([untrusted, trusted]))
@@ -184,13 +188,13 @@ class GoldLossCorrection(MatrixMethod):
             places = torch.from_numpy(np.searchsorted(numbers, batch.items.numpy()))
             probs[places] = batch.logits.double().softmax(dim=-1)
         probs = run.sum_over_processes(probs)
-        places = np.searchsorted(numbers, trusted)
-        probs[torch.from_numpy(places)] = 1.0 / self.num_labels  # their labels are known
+        known = np.searchsorted(numbers, trusted)
+        probs[torch.from_numpy(known)] = 1.0 / self.num_labels  # their labels are known
         self.set_sources(
             fit_sources(
                 self.votes.select(numbers),
                 self.num_labels,
-                places,
+                known,
                 run.item_labels("trusted"),
                 class_probs=probs.numpy(),
                 seed=self.args.seed,
@@ -207,6 +211,7 @@ class GoldLossCorrection(MatrixMethod):
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         if _SOURCE_STATE[0] in state:
+            assert self.votes is not None
             fields = {name.removeprefix("sources_"): state[name].numpy() for name in _SOURCE_STATE}
             self.set_sources(SourceModel.from_dict({**fields, "names": self.votes.names}))
 

@@ -63,7 +63,7 @@ def look_ahead_weights(
         trusted_inputs, trusted_batch: The trusted batch, whose mean loss is L.
         accelerator (`accelerate.Accelerator`, *optional*): Averages ∇L over several processes.
     """
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    parameters: dict[str, torch.Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     others = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     others |= dict(model.named_buffers())
 
@@ -89,11 +89,12 @@ def look_ahead_weights(
 
 def use_plain_attention(model: torch.nn.Module) -> None:
     """Switch attention to its plain form: the fused kernels have no forward-mode derivatives."""
-    if hasattr(model, "set_attn_implementation"):
-        model.set_attn_implementation("eager")
+    switch: Any = getattr(model, "set_attn_implementation", None)
+    if switch is not None:
+        switch("eager")
     for module in model.modules():
         if hasattr(module, "fused_attn"):  # timm's switch
-            module.fused_attn = False
+            setattr(module, "fused_attn", False)  # noqa: B010  (a module's attributes are declared as tensors)
 
 
 def refuse_changing_buffers(model: torch.nn.Module, method: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from datasets import Features, IterableDataset
+from datasets import Dataset, DatasetDict, Features, IterableDataset, IterableDatasetDict
 
 from glc_hf.labels.reading import (
     IGNORED_LABEL,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
 
-AnyDataset = TypeVar("AnyDataset")
+AnyDataset = TypeVar("AnyDataset", bound=Dataset | DatasetDict | IterableDataset | IterableDatasetDict)
 
 
 def corrupt_labels(
@@ -195,7 +195,7 @@ def _apply(
         f"glc_hf.{transform}",
         {**arguments, "columns": [names.label, names.trusted, names.index, names.clean]},
         names.index,
-        read_ahead=function.noise.chunk_size if function.noise.rows_only else READ_AHEAD,
+        read_ahead=function.noise.chunk_size if function.noise.rows_only and function.noise.chunk_size else READ_AHEAD,
     )
 
 
@@ -241,13 +241,17 @@ class _Relabel:
                 replaced = chunk.spread(~trusted.values[chunk.start : chunk.stop])
             if labels.offsets is not None:
                 replaced = replaced & (values != IGNORED_LABEL)
+
+            def name(value: int, start: int = chunk.span.start) -> str:
+                return index.name_value(start + value, labels.offsets)
+
             noisy = noise.draw(
                 prepared,
                 np.where(values == IGNORED_LABEL, 0, values) if labels.offsets is not None else values,
                 chunk.spread(index.of(chunk.start, chunk.stop)),
                 chunk.position,
                 replaced,
-                lambda value, start=chunk.span.start: index.name_value(start + value, labels.offsets),
+                name,
             )
             labels.values[chunk.span] = np.where(replaced, noisy, values)
         return {names.label: batch.new_column(labels.values, labels.offsets, clean.type), names.clean: clean}

@@ -97,6 +97,8 @@ class MatrixNoise(Noise):
 
     source = "the corruption matrix"
 
+    num_labels: int
+
     def __init__(self, matrix: CorruptionMatrix, seed: int) -> None:
         self.num_labels = matrix.num_labels
         self._seed = check_seed(seed)

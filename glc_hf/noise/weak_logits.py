@@ -58,6 +58,8 @@ class _LogitsNoise(Noise):
 class GivenLogits(_LogitsNoise):
     """Weak labels from given logits (numpy, torch or lists); arguments as in `weak_labels`."""
 
+    num_labels: int
+
     def __init__(self, logits: Any, temperature: float, seed: int) -> None:
         super().__init__(temperature, seed)
         self._given: np.ndarray | list[np.ndarray] = _arrays(logits)
@@ -80,6 +82,7 @@ class GivenLogits(_LogitsNoise):
         if isinstance(self._given, np.ndarray):
             return self._given[chunk.span]
         rows = self._given[chunk.start : chunk.stop]
+        assert chunk.lengths is not None  # see `begin`
         for row, (logits, length) in enumerate(zip(rows, chunk.lengths, strict=True)):
             if logits.shape != (length, self.num_labels):
                 raise ValueError(
@@ -172,6 +175,7 @@ class ModelLogits(_LogitsNoise):
 def _unpadded(logits: np.ndarray, mask: np.ndarray | None, chunk: Chunk) -> np.ndarray:
     """Return the logits of each row's tokens without padding on either side."""
     parts = []
+    assert chunk.lengths is not None  # called for lists of labels
     for row, length in enumerate(chunk.lengths):
         tokens = np.arange(logits.shape[1])
         if mask is not None and mask[row].sum() == length:

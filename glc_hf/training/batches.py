@@ -32,6 +32,9 @@ class FlaggedRows(torch.utils.data.Dataset):
         trusted_column (`str`): The key of the flag in each item.
     """
 
+    # Set if a sampler decides how many rows an epoch has.
+    total_dataset_length: int
+
     def __init__(self, dataset: Any, rows: np.ndarray, flags: Column | None, trusted_column: str) -> None:
         self.dataset = dataset
         self.rows = rows
@@ -147,7 +150,7 @@ class FlaggedBatch(Sequence):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:  # type: ignore[override]
+    def __getitem__(self, index: int) -> dict[str, Any]:  # type: ignore[override]  # a batch is a list of rows
         item = {name: column[index] for name, column in self.columns.items()}
         item[ROW_KEY] = int(self.numbers[index])
         if self.flags is not None:

@@ -158,7 +158,8 @@ def check_model(model: torch.nn.Module, dataset: Any = None) -> int | None:
 def name_classes(model: torch.nn.Module, names: Sequence[str]) -> None:
     """Store the classes of labels that are words in the configuration of a model that has no names for its classes.
     Raise if it has other ones, or another number of classes."""
-    config, known = getattr(model, "config", None), label_names_of(None, "", model)
+    config: Any = getattr(model, "config", None)
+    known = label_names_of(None, "", model)
     number = check_model(model)
     some = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
     if len(names) == 1:
@@ -198,7 +199,13 @@ def check_head(model: torch.nn.Module) -> None:
 
 def class_of_network(model: torch.nn.Module) -> str:
     """The name of the model's class, without the wrapper of PEFT adapters."""
-    return type(model.get_base_model() if hasattr(model, "get_base_model") else model).__name__
+    return type(without_adapter(model)).__name__
+
+
+def without_adapter(model: torch.nn.Module) -> torch.nn.Module:
+    """The network itself, without the wrapper of PEFT adapters."""
+    get_base_model: Any = getattr(model, "get_base_model", None)
+    return model if get_base_model is None else get_base_model()
 
 
 def _names_in(mapping: dict[str, Any]) -> set[str]:
@@ -310,11 +317,11 @@ def check_soft_labels(length: int, num_labels: int | None, column: str) -> None:
         )
 
 
-def check_evaluation_labels(eval_dataset: Any, label_column: str, num_labels: int | None) -> None:
+def check_evaluation_labels(eval_dataset: Any, label_column: str | None, num_labels: int | None) -> None:
     """Check the labels of the evaluation sets before training, not after hours of it."""
     parts = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
     for name, part in parts.items():
-        if not isinstance(part, datasets.Dataset) or label_column not in part.column_names:
+        if label_column is None or not isinstance(part, datasets.Dataset) or label_column not in part.column_names:
             continue
         try:
             read_labels(part, label_column, num_labels)

@@ -40,7 +40,7 @@ def compare_methods(
     for name in methods:
         trainer = make_trainer(name)
         trainer.shared_stages = shared
-        reused = sum(stage in shared for stage in trainer.method.first_stages())
+        reused = sum(stage in shared for stage in trainer.required_method.first_stages())
         trained = trainer.train(resume_from_checkpoint=resume).metrics
         metrics = {key: value for key, value in trained.items() if key.startswith("stage")}
         yield trainer, {"method": name, "shared_stages": reused, **metrics, **trainer.evaluate()}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from accelerate.utils import gather_object
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from transformers import TrainerCallback
 
+from glc_hf.correction.linear import Probe
 from glc_hf.labels.label_batch import VOTES_KEY, label_batch
-from glc_hf.methods.base import Inferred, Items, Part, Probe, logits_of
+from glc_hf.methods.base import Inferred, Items, Part, logits_of
 from glc_hf.training.batches import ROW_KEY
 from glc_hf.training.stage_trainer import StageTrainer
 from glc_hf.training.training_data import TrainingData
@@ -111,7 +112,7 @@ def _infer_batch(
             kept &= trusted if items == "trusted" else ~trusted
         numbers = torch.full_like(labels, -1)
         if rows is not None:
-            numbers = trainer.training_data.item_numbers(rows, labels)
+            numbers = trainer.required_data.item_numbers(rows, labels)
             kept &= (rows >= 0).view(-1, *[1] * (labels.dim() - 1))
         if only is not None:
             kept &= torch.isin(numbers, only)
@@ -137,7 +138,7 @@ class TrainedStage:
 
     def infer(self, items: Items, part: Part = "all", only: torch.Tensor | None = None) -> Iterator[Inferred]:
         """See [`EstimationRun.infer`]."""
-        dataset = self.trainer.training_data.for_inference(self.trainer, items, part, only, by_length=True)
+        dataset = self.trainer.required_data.for_inference(self.trainer, items, part, only, by_length=True)
         if dataset is not None:
             yield from infer(self.trainer, dataset, items, only)
 
@@ -148,7 +149,7 @@ class TrainedStages:
     def __init__(
         self,
         data: TrainingData,
-        stages: list[TrainedStage],
+        stages: Sequence[TrainedStage],
         accelerator: Accelerator,
         num_labels: int,
         label_names: list[str] | None,

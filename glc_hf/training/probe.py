@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ from glc_hf.data.feature_files import (
 )
 from glc_hf.methods.base import Inferred, Items, Part, logits_of
 from glc_hf.randomness import random_uint64
+from glc_hf.training.checks import without_adapter
 from glc_hf.training.inference import TrainedStage, infer, sum_over_processes
 from glc_hf.training.stage_trainer import StageTrainer
 
@@ -63,15 +65,17 @@ class ProbeStage(TrainedStage):
     def __init__(self, trainer: StageTrainer) -> None:
         super().__init__(trainer)
         self.probe = self
-        self.penalty: float | None = None
-        self.data = trainer.training_data
-        self._tap = FeatureTap(trainer.model, trainer.num_labels)
+        self.penalty = math.nan  # until it is fitted
+        self.data = trainer.required_data
+        self.num_labels = trainer.required_method.num_labels
+        self._tap = FeatureTap(trainer.model, self.num_labels)
         self._table: FeatureTable | None = None
         self._labels = torch.from_numpy(np.asarray(self.data.item_labels("all")))
 
     @property
-    def head(self) -> LinearHead | None:
+    def head(self) -> LinearHead:
         """The fitted head."""
+        assert self._tap.head is not None
         return self._tap.head
 
     # ------------------------------------------------------------------ features
@@ -102,7 +106,8 @@ class ProbeStage(TrainedStage):
         seen = args.num_train_epochs * len(self._labels)
         if args.max_steps > 0:
             batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-            seen = args.max_steps * batch * len(self._labels) / len(self.trainer.train_dataset)
+            rows: Any = self.trainer.train_dataset
+            seen = args.max_steps * batch * len(self._labels) / len(rows)
         most = max(int(share * seen), _FEWEST_EMBEDDED)
         if len(untrusted) <= most:
             return None
@@ -131,7 +136,8 @@ class ProbeStage(TrainedStage):
 
     def _collator_hash(self) -> str | None:
         """A hash of what the user's own collator returns for some rows, short and long; `None` for the library's."""
-        collator = self.trainer.data_collator.collator
+        flagged: Any = self.trainer.data_collator  # a `FlagCollator`
+        collator = flagged.collator
         if collator is default_data_collator or type(collator) in _COLLATORS:
             return None
         rows = self.data.for_inference(self.trainer, "all", "all", by_length=True)
@@ -145,7 +151,7 @@ class ProbeStage(TrainedStage):
             digest.update(name.encode())
             if isinstance(value, torch.Tensor):
                 digest.update(repr((value.shape, value.dtype)).encode())
-                digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+                digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
             else:
                 digest.update(repr(value).encode())
         return digest.hexdigest()
@@ -160,7 +166,7 @@ class ProbeStage(TrainedStage):
                 for batch in infer(trainer, rows, "all", only=self._numbers):
                     broken = ~torch.isfinite(batch.logits).all(dim=-1)
                     if broken.any():
-                        row = self.data.rows.row_of(batch.items[broken].numpy())[0]
+                        row = self.data.row_of(batch.items[broken].numpy())[0]
                         raise FloatingPointError(
                             f"the network returns NaN or infinite features for row {row} of the training set in "
                             f"{trainer.stage_name}: check the inputs of that row and the weights of the network."
@@ -181,7 +187,7 @@ class ProbeStage(TrainedStage):
         draws = random_uint64("probe", trainer.args.seed, numbers[positions].numpy())
         held_out = torch.from_numpy(draws < np.uint64(_HELD_OUT * 2**64))
         labels = self._labels[numbers[positions]]
-        head, self.penalty, losses = table.fit_path(positions, labels, trainer.num_labels, held_out)
+        head, self.penalty, losses = table.fit_path(positions, labels, self.num_labels, held_out)
         self._tap.head = head
         logger.info(
             f"The head of {trainer.stage_name} was fitted with a penalty of {self.penalty:.1e} ({len(losses)} tried)."
@@ -203,11 +209,11 @@ class ProbeStage(TrainedStage):
             positions = positions[torch.isin(table.numbers[positions], only)]
         for some in positions.split(2**16):
             chosen = table.numbers[some]
-            yield Inferred(table.logits(self._tap.head, some), self._labels[chosen], chosen)
+            yield Inferred(table.logits(self.head, some), self._labels[chosen], chosen)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The head; the network has not changed."""
-        head = self._tap.head.to("cpu")
+        head = self.head.to("cpu")
         return {**vars(head), "penalty": torch.tensor(self.penalty, dtype=torch.float64)}
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
@@ -237,7 +243,7 @@ class FeatureTap:
         self._states: torch.Tensor | None = None
         for classifier in classifiers_of(model, num_labels):
             classifier.register_forward_hook(self._catch_input)
-        inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # the model of a PEFT adapter
+        inner = without_adapter(model)
         base = getattr(inner, "base_model", None)
         if isinstance(base, torch.nn.Module) and base is not inner:
             base.register_forward_hook(self._catch_states)
@@ -264,19 +270,20 @@ class FeatureTap:
 
     def _features(self, inputs: dict[str, Any], logits: torch.Tensor) -> torch.Tensor:
         per_token = logits.dim() == 3
-        if not per_token and self._scores is not None and self._scores.dim() == 3:
+        caught = self._classifier_input
+        if not per_token and caught is not None and self._scores is not None and self._scores.dim() == 3:
             # The model scores every token. Which of them it returns depends on padding and on its conventions.
             returned = (self._scores == logits.unsqueeze(1)).all(dim=-1)
             if returned.any(dim=1).all():
                 rows = torch.arange(len(logits), device=logits.device)
-                return self._classifier_input[rows, returned.int().argmax(dim=1)]
+                return caught[rows, returned.int().argmax(dim=1)]
         mask, states = inputs.get("attention_mask"), self._states
         if not per_token and states is not None and mask is not None and mask.shape == states.shape[:2]:
             kept = mask.unsqueeze(-1).to(states)
             return (states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
-        if self._classifier_input is None:
+        if caught is None:
             raise ValueError("stage1='probe': the model's classifier was not called in its forward pass.")
-        return self._classifier_input if per_token else self._classifier_input.flatten(1)
+        return caught if per_token else caught.flatten(1)
 
 
 def classifiers_of(model: torch.nn.Module, num_labels: int) -> list[torch.nn.Module]:
@@ -290,13 +297,13 @@ def classifiers_of(model: torch.nn.Module, num_labels: int) -> list[torch.nn.Mod
     return layers
 
 
-def _linear_layers(model: torch.nn.Module, outputs: int) -> list[torch.nn.Module]:
+def _linear_layers(model: torch.nn.Module, outputs: int | None) -> list[torch.nn.Module]:
     return [
         module for module in model.modules() if isinstance(module, torch.nn.Linear) and module.out_features == outputs
     ]
 
 
-def why_no_features(model: torch.nn.Module, num_labels: int, accelerator: Accelerator) -> str | None:
+def why_no_features(model: torch.nn.Module, num_labels: int | None, accelerator: Accelerator) -> str | None:
     """Why a [`ProbeStage`] can't embed rows with this network; `None` if it can."""
     if accelerator.distributed_type == DistributedType.FSDP:
         return "FSDP shards the network, and computing features needs the whole network in each process"
@@ -316,7 +323,7 @@ def embed(trainer: StageTrainer, network: torch.nn.Module, dataset: Any) -> torc
         network (`torch.nn.Module`): Gets the hooks of a [`FeatureTap`].
         dataset: Rows as in [`~training.inference.infer`].
     """
-    FeatureTap(network, trainer.num_labels)
+    FeatureTap(network, trainer.num_labels or 0)  # a model without a number of classes has no such classifier
     trainer._move_model_to_device(network, trainer.args.device)
     model, trainer.model = trainer.model, network
     try:

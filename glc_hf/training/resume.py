@@ -335,6 +335,10 @@ class ResumableTrainer(Trainer):
     # Whether training had stopped early at the checkpoint that it resumed from.
     _had_stopped = False
 
+    def run_record(self) -> dict[str, Any]:
+        """What identifies the run that a checkpoint belongs to."""
+        raise NotImplementedError
+
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         folder = os.path.join(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         if self.args.should_save and os.path.isdir(folder):
@@ -380,20 +384,20 @@ class ResumableTrainer(Trainer):
         """Called when `self.state` is that of the checkpoint, before the numbers of this training are set in it."""
         state, best = self.state, self.state.best_global_step
         if best is not None and state.best_model_checkpoint is None:
-            folder = os.path.join(self.args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{best}")
+            folder = os.path.join(str(self.args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{best}")
             state.best_model_checkpoint = folder if os.path.isdir(folder) else None
         if self.args.restore_callback_states_from_checkpoint:
             super()._load_callback_state()
         else:
             self._restore_callbacks(state)
         # Training that stopped for another reason, such as a time limit, continues.
-        control = state.stateful_callbacks.get(TrainerControl.__name__, {})
+        control = _callback_states(state).get(TrainerControl.__name__, {})
         ended = state.global_step >= state.max_steps
         stopped = control.get("args", {}).get("should_training_stop", False) and not ended
         self._had_stopped = stopped and any(map(_is_out_of_patience, self.callback_handler.callbacks))
 
     def _restore_callbacks(self, state: TrainerState) -> None:
-        for name, stored in state.stateful_callbacks.items():
+        for name, stored in _callback_states(state).items():
             callbacks = [
                 callback
                 for callback in self.callback_handler.callbacks
@@ -411,6 +415,13 @@ class ResumableTrainer(Trainer):
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)
+
+
+def _callback_states(state: TrainerState) -> dict[str, Any]:
+    """The states of the callbacks by class name, as in the file. The field is declared as a list of callbacks, which
+    is what the state is made from."""
+    states: Any = state.stateful_callbacks
+    return states
 
 
 def _is_out_of_patience(callback: TrainerCallback) -> bool:

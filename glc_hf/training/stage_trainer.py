@@ -10,9 +10,9 @@ import datasets
 import numpy as np
 import torch
 from transformers import EvalPrediction
-from transformers.trainer_utils import has_length
+from transformers.trainer_utils import RemoveColumnsCollator, has_length
 
-from glc_hf._compat import stage_groups
+from glc_hf._compat import signature_columns, stage_groups
 from glc_hf.hold_out import TRUSTED_SET
 from glc_hf.labels.columns import with_usual_label_column
 from glc_hf.labels.encoding import encode_words
@@ -21,9 +21,12 @@ from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.methods import get_method
 from glc_hf.methods.base import Method, Stage, logits_of
 from glc_hf.training.batches import ROW_KEY, ColumnDropper, FlagCollator, FlaggedRows
-from glc_hf.training.config import UnpicklableArguments
+from glc_hf.training.config import GLCConfig, UnpicklableArguments
 from glc_hf.training.resume import ResumableTrainer, write_record
 from glc_hf.training.training_data import TrainingData
+
+
+_NO_TRAINING_SET = "training needs a train_dataset."
 
 
 class StageTrainer(ResumableTrainer):
@@ -35,6 +38,9 @@ class StageTrainer(ResumableTrainer):
 
     # compute_loss divides by the items of the whole accumulated batch, so the Trainer must not divide again.
     loss_is_scaled_for_ga = True
+    args: GLCConfig
+    model: torch.nn.Module
+    num_labels: int | None
     method: Method | None = None
     training_data: TrainingData | None = None
     class_names: list[str] | None = None
@@ -64,14 +70,28 @@ class StageTrainer(ResumableTrainer):
 
     # ------------------------------------------------------------------ the stage
     @property
+    def required_method(self) -> Method:
+        """The method; raises without a `train_dataset`."""
+        if self.method is None:
+            raise ValueError(_NO_TRAINING_SET)
+        return self.method
+
+    @property
+    def required_data(self) -> TrainingData:
+        """The training data; raises without a `train_dataset`."""
+        if self.training_data is None:
+            raise ValueError(_NO_TRAINING_SET)
+        return self.training_data
+
+    @property
     def stage(self) -> Stage:
         """The stage that this object trains."""
-        return self.method.last_stage() if self.first_stage is None else self.first_stage[1]
+        return self.required_method.last_stage() if self.first_stage is None else self.first_stage[1]
 
     @property
     def num_stages(self) -> int:
         """How many trainings the method has."""
-        return len(self.method.first_stages()) + 1
+        return len(self.required_method.first_stages()) + 1
 
     @property
     def stage_name(self) -> str:
@@ -84,8 +104,8 @@ class StageTrainer(ResumableTrainer):
 
     def stage_rows(self) -> Any:
         """The dataset of this stage: [`FlaggedRows`] or a stream."""
-        share = self.args.trusted_share if self.first_stage is None and self.method.upsamples_trusted else 0.0
-        return self.training_data.for_training(self, self.stage, share)
+        upsamples = self.first_stage is None and self.required_method.upsamples_trusted
+        return self.required_data.for_training(self, self.stage, self.args.trusted_share if upsamples else 0.0)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As `Trainer.log`. In first stages every name gets a prefix such as `stage1_`, and at the end of the last
@@ -111,7 +131,7 @@ class StageTrainer(ResumableTrainer):
     def get_train_dataloader(self) -> torch.utils.data.DataLoader:
         """The data loader of this stage's rows, each with its flag."""
         if self.train_dataset is None:
-            raise ValueError("training needs a train_dataset.")
+            raise ValueError(_NO_TRAINING_SET)
         dataset = self.stage_rows()
         batch = self._train_batch_size * self.accelerator.num_processes
         repeats = self.stage.trusted_share is not None
@@ -130,14 +150,20 @@ class StageTrainer(ResumableTrainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler | None:
         if self.stage.trusted_share is not None and isinstance(train_dataset, FlaggedRows):
-            sampler = self.training_data.sampler(self, train_dataset, self.stage)
+            sampler = self.required_data.sampler(self, train_dataset, self.stage)
             # By this length accelerate knows how many rows it repeats to fill the last batch of an epoch.
             train_dataset.total_dataset_length = len(sampler)
             return sampler
         return super()._get_train_sampler(train_dataset)
 
     def _get_dataloader(
-        self, dataset: Any, *args: Any, is_training: bool = False, **kwargs: Any
+        self,
+        dataset: Any,
+        description: str,
+        batch_size: int,
+        sampler_fn: Any = None,
+        is_training: bool = False,
+        dataloader_key: str | None = None,
     ) -> torch.utils.data.DataLoader:
         if isinstance(dataset, datasets.Dataset):
             if _has_transform(dataset):
@@ -149,7 +175,9 @@ class StageTrainer(ResumableTrainer):
         try:
             if not is_training and isinstance(collator, FlagCollator):
                 self.data_collator = collator.without_flags()
-            return super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
+            return super()._get_dataloader(
+                dataset, description, batch_size, sampler_fn, is_training=is_training, dataloader_key=dataloader_key
+            )
         finally:
             self.data_collator = collator
 
@@ -161,7 +189,9 @@ class StageTrainer(ResumableTrainer):
 
     def _get_collator_with_removed_columns(self, data_collator: Any, description: str | None = None) -> Any:
         collator = super()._get_collator_with_removed_columns(data_collator, description)
-        return ColumnDropper(collator) if collator is not data_collator else collator
+        if collator is not data_collator and isinstance(collator, RemoveColumnsCollator):
+            return ColumnDropper(collator)
+        return collator
 
     def without_unused_columns(self, dataset: Any, label_column: str | None = None) -> Any:
         """The dataset with its labels under a name that collators know, without columns that the model does not take;
@@ -173,9 +203,8 @@ class StageTrainer(ResumableTrainer):
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
-        for column in (self.args.trusted_column, ROW_KEY, VOTES_KEY):
-            if column not in self._signature_columns:
-                self._signature_columns.append(column)
+        columns = signature_columns(self)
+        columns += [name for name in (self.args.trusted_column, ROW_KEY, VOTES_KEY) if name not in columns]
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
@@ -225,7 +254,7 @@ class StageTrainer(ResumableTrainer):
 
     def trusted_batch(self, size: int) -> tuple[dict[str, Any], LabelBatch]:
         """Inputs and labels of a random batch of trusted rows, which depends only on seed, step and process."""
-        rows = self.training_data.trusted_rows(self, size)
+        rows = self.required_data.trusted_rows(self, size)
         collate = self._get_collator_with_removed_columns(self.data_collator, "Training")
         inputs = self._prepare_inputs(collate(rows.__getitems__(range(len(rows)))))
         labels, trusted = inputs.pop(self.label_name), inputs.pop(self.args.trusted_column)
@@ -247,11 +276,12 @@ class StageTrainer(ResumableTrainer):
         trusted, rows = inputs.pop(self.args.trusted_column, None), inputs.pop(ROW_KEY, None)
         likelihood = inputs.pop(VOTES_KEY, None)
         training, last = model.training, self.first_stage is None
-        soft = self.training_data.soft_labels if training and (not last or self.method.takes_soft_labels) else None
-        needs_numbers = training and last and rows is not None and self.method.needs_item_numbers
-        numbers = self.training_data.item_numbers(rows, labels) if needs_numbers or soft is not None else None
+        takes_soft_labels = training and (not last or self.required_method.takes_soft_labels)
+        soft = self.required_data.soft_labels if takes_soft_labels else None
+        needs_numbers = training and last and rows is not None and self.required_method.needs_item_numbers
+        numbers = self.required_data.item_numbers(rows, labels) if needs_numbers or soft is not None else None
         batch = label_batch(labels, trusted, numbers if needs_numbers else None, likelihood)
-        if soft is not None:
+        if soft is not None and numbers is not None:
             batch = soft.batch(batch, numbers)
         weights = self.item_weights(model, inputs, batch) if training and last else None
         outputs = model(**inputs)
@@ -266,7 +296,7 @@ class StageTrainer(ResumableTrainer):
                 f"the model returns logits of shape {tuple(logits.shape)} for labels of shape {tuple(labels.shape)}: "
                 "one row of logits per label is needed."
             )
-        losses = self.method.item_losses(logits, batch) if last else batch.cross_entropy(logits)
+        losses = self.required_method.item_losses(logits, batch) if last else batch.cross_entropy(logits)
         if weights is not None:
             losses = losses * weights
         total = losses.sum()
@@ -282,7 +312,7 @@ class StageTrainer(ResumableTrainer):
 
     def item_weights(self, model: torch.nn.Module, inputs: dict, batch: LabelBatch) -> torch.Tensor | None:
         """Weights of the items' losses in the last stage; `None` if all are 1."""
-        return self.method.item_weights(self, model, inputs, batch)
+        return self.required_method.item_weights(self, model, inputs, batch)
 
     def _explain_non_finite(self, logits: torch.Tensor) -> str:
         values = "NaN" if torch.isnan(logits).any() else "infinite values"
@@ -317,7 +347,7 @@ class StageTrainer(ResumableTrainer):
     def evaluation_loop(self, dataloader: Any, description: str, *args: Any, **kwargs: Any) -> Any:
         """As `Trainer.evaluation_loop`, with the metrics of held-out trusted rows added."""
         output = self._evaluation_loop(dataloader, description, *args, **kwargs)
-        if self._evaluates_trusted:
+        if self._evaluates_trusted and self.trusted_eval_dataset is not None:
             kwargs["metric_key_prefix"] = f"{kwargs.get('metric_key_prefix', 'eval')}_{TRUSTED_SET}"
             trusted = self.get_test_dataloader(self.trusted_eval_dataset)
             output.metrics.update(self._evaluation_loop(trusted, description, *args, **kwargs).metrics)
@@ -334,22 +364,19 @@ class StageTrainer(ResumableTrainer):
             self.preprocess_logits_for_metrics = None
 
     # ------------------------------------------------------------------ saving
-    def run_record(self) -> dict[str, Any]:
-        """What identifies the run that a checkpoint belongs to."""
-        raise NotImplementedError
-
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """As `Trainer._save`, with the arguments as JSON in place of a pickle, and the record of the run in
         checkpoints."""
         args = self.args
         try:
             # `Trainer` pickles the arguments here. A crash right after that must not leave a token on disk.
-            self.args = UnpicklableArguments(args)
+            stand_in: Any = UnpicklableArguments(args)
+            self.args = stand_in
             super()._save(output_dir, state_dict)
         finally:
             self.args = args
         if self.args.should_save:
-            folder = output_dir if output_dir is not None else self.args.output_dir
+            folder = output_dir if output_dir is not None else str(self.args.output_dir)
             self.args.write_json(folder)
             if self.is_in_train:
                 write_record(folder, self.run_record())
@@ -381,11 +408,12 @@ class Accuracy:
         self.correct = self.total = 0
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool = True) -> dict[str, float]:
-        if isinstance(prediction.predictions, list):  # one entry per batch, from `eval_do_concat_batches=False`
-            for predictions, labels in zip(prediction.predictions, prediction.label_ids, strict=True):
-                self._add(predictions, labels)
+        predictions: Any = prediction.predictions
+        if isinstance(predictions, list):  # one entry per batch, from `eval_do_concat_batches=False`
+            for of_batch, labels in zip(predictions, prediction.label_ids, strict=True):
+                self._add(of_batch, labels)
         else:
-            self._add(prediction.predictions, prediction.label_ids)
+            self._add(predictions, prediction.label_ids)
         if not compute_result:
             return {}
         correct, total, self.correct, self.total = self.correct, self.total, 0, 0

@@ -54,7 +54,10 @@ class GradientStage(TrainedStage):
         if trainer.is_fsdp_enabled:
             from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-            return get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
+            weights: dict[str, Any] = get_model_state_dict(
+                trainer.model, options=StateDictOptions(full_state_dict=True)
+            )
+            return weights
         return trainer.accelerator.get_state_dict(trainer.model)
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
@@ -77,7 +80,7 @@ class FirstStages:
         self.run_folder = run
         self.point = point
         self.history: list[dict[str, Any]] = []
-        self.stages: list[TrainedStage] = []
+        self.stages: list[ProbeStage | GradientStage] = []
 
     def run(self, ignore_keys: list[str] | None) -> str | None:
         """Leave the method with its estimate and the parent's model with the weights to start from. Returns the
@@ -107,7 +110,7 @@ class FirstStages:
     def _restore_estimate(self) -> bool:
         """Restore the estimate of an interrupted run. Returns whether that was possible."""
         history = self.run_folder.load_estimate(self.method, self.parent.run_record())
-        checkpoint = self.point.checkpoint
+        checkpoint = None if self.point is None else self.point.checkpoint
         if history is None and checkpoint is not None and not self.method.state_names:
             # A checkpoint that was moved without its run: it needs only the matrices beside its weights.
             self.method.matrices = load_matrices(checkpoint)
@@ -139,6 +142,7 @@ class FirstStages:
         if stage.start == "previous" and self.stages:
             model.load_state_dict(self._previous_weights())
         trainer = stage_trainer(self.parent, number, stage, model)
+        trained: ProbeStage | GradientStage
         trained = ProbeStage(trainer) if stage.mode == "probe" else GradientStage(trainer)
         self.stages.append(trained)
         shared = self.parent.shared_stages
@@ -154,15 +158,15 @@ class FirstStages:
             return
         logger.info(f"***** {trainer.stage_name} *****")
         set_seed(trainer.args.seed)
-        resumes = self.point is not None and self.point.stage == number
-        metrics = trained.train(self.point.checkpoint if resumes else None, ignore_keys)
+        point = self.point if self.point is not None and self.point.stage == number else None
+        metrics = trained.train(None if point is None else point.checkpoint, ignore_keys)
         if metrics is not None:
             self.parent.speed.first_stages.append(metrics)
         with _unchanged_precision(trainer):
             self._evaluate(trainer, number, ignore_keys)
         self.history += trainer.state.log_history
         weights = trained.weights() if self.parent.keeps_state or shared is not None else None
-        if shared is not None and stage.start == "initial":
+        if weights is not None and shared is not None and stage.start == "initial":
             shared[stage] = FinishedStage({k: v.cpu().clone() for k, v in weights.items()}, trainer.state.log_history)
         self._store(trainer, number, weights, trainer.state.log_history)
 
@@ -177,7 +181,7 @@ class FirstStages:
         weights: dict[str, torch.Tensor] | None,
         history: list[dict[str, Any]],
     ) -> None:
-        if not self.parent.keeps_state:
+        if weights is None or not self.parent.keeps_state:
             return
         if trainer.args.should_save:
             self.run_folder.save_weights(f"stage{number}", weights, self.parent.run_record()["run"], history)
@@ -363,8 +367,9 @@ class _NamedProgress(ProgressCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         super().on_train_begin(args, state, control, **kwargs)
-        if self.training_bar is not None:
-            self.training_bar.set_description(self.stage_name)
+        bar: Any = self.training_bar
+        if bar is not None:
+            bar.set_description(self.stage_name)
 
 
 def name_progress_bar(trainer: StageTrainer) -> None:

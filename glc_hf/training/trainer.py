@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -69,7 +69,7 @@ from glc_hf.training.stages import (
     shorten,
 )
 from glc_hf.training.training_data import training_data
-from glc_hf.voted.voted_rows import has_votes, label_by_probabilities, label_column_of
+from glc_hf.voted.voted_rows import UNKNOWN_CLASSES, has_votes, label_by_probabilities, label_column_of
 from glc_hf.voted.voted_streams import label_training_set
 
 
@@ -107,6 +107,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
     votes of several sources, `sources()` says what each of them is worth.
     """
 
+    args: GLCConfig
     _tag_names = ["glc_hf", "label-noise"]  # noqa: RUF012  (the name that Trainer uses)
 
     def __init__(
@@ -135,8 +136,8 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         if train_dataset is not None and args.soft_label_column is not None and not has_votes(args):
             classes = None if model is None else check_model(model, train_dataset)
             train_dataset, soft = label_by_probabilities(train_dataset, args, classes)
-        columns = {"label_column": label_column_of(train_dataset, args), "trusted_column": args.trusted_column}
-        words = None
+        label_column, words = label_column_of(train_dataset, args), None
+        columns: dict[str, Any] = {"label_column": label_column, "trusted_column": args.trusted_column}
         if soft is None and not has_votes(args):
             train_dataset, words = encode_training_words(train_dataset, **columns, model=model)
         held_out = held_out_trusted_rows(train_dataset, args.trusted_eval_fraction, seed=args.seed, **columns)
@@ -176,18 +177,18 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
                 voted = label_training_set(train_dataset, args, self.num_labels, self.model, held_out)
                 train_dataset = self.train_dataset = voted.dataset
                 self._label_sources = voted.model
-            elif soft is not None:
+            elif soft is not None and args.soft_label_column is not None:
                 check_soft_labels(soft.shape[1], self.num_labels, args.soft_label_column)
             self.training_data = training_data(
-                train_dataset, args, self.num_labels, method_class, held_out, voted, soft, columns["label_column"]
+                train_dataset, args, self.num_labels, method_class, held_out, voted, soft, label_column
             )
             self.class_names = label_names_of(train_dataset, self.training_data.label_column, self.model)
             check_matrix_names(self.given_matrix, self.class_names)
             self.eval_dataset = self._with_classes(self.eval_dataset)
             check_evaluation_labels(self.eval_dataset, self.training_data.label_column, self.num_labels)
-            self._make_method()
-            if any(stage.mode == "probe" for stage in self.method.first_stages()):
-                classifiers_of(self.model, self.num_labels)
+            method = self._make_method()
+            if any(stage.mode == "probe" for stage in method.first_stages()):
+                classifiers_of(self.model, method.num_labels)
         self.add_callback(StageHistory(self))
         self.add_callback(RefinementCallback(self))
         self.model_card = ModelCardCallback(self)
@@ -235,37 +236,39 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
                 "there are no votes of several sources: name their columns with GLCConfig(source_columns=[…]), or one "
                 "column of lists with votes_column=…"
             )
-        model = self.method.sources or self._label_sources
-        if self._judged is None or self._judged[0] is not model:
+        model = self.required_method.sources or self._label_sources
+        assert model is not None  # there are votes
+        judged = self._judged
+        if judged is None or judged[0] is not model:
             items, labels = data.numbers_of("trusted"), data.item_labels("trusted")
-            self._judged = model, judge_sources(data.votes, model, items, labels, self.class_names)
-        return self._judged[1]
+            judged = self._judged = model, judge_sources(data.votes, model, items, labels, self.class_names)
+        return judged[1]
 
     def _make_method(self) -> Method:
         if self.num_labels is None:
-            raise ValueError(
-                "the model does not say how many classes it has: set `config.num_labels` (or `num_classes`)."
-            )
+            raise ValueError(UNKNOWN_CLASSES)
         given = self.given_matrix
         if given is not None and given.label_names is None and self.class_names is not None:
             given = given.with_names(self.class_names)
-        self.method = get_method(self.args.method)(self.args, self.num_labels, given)
-        self.method.numbered = self.training_data.numbered
-        self.method.votes = self.training_data.votes
-        self.method.stream_sources = self.training_data.stream_sources
-        self.method.has_trusted = self.training_data.votes is None or len(self.training_data.numbers_of("trusted")) > 0
-        self.method.soft_labels = self.training_data.soft_labels
-        if self.method.soft_labels is not None and not self.method.takes_soft_labels:
+        data = self.required_data
+        method = self.method = get_method(self.args.method)(self.args, self.num_labels, given)
+        method.numbered = data.numbered
+        method.votes = data.votes
+        method.stream_sources = data.stream_sources
+        method.has_trusted = data.votes is None or len(data.numbers_of("trusted")) > 0
+        method.soft_labels = data.soft_labels
+        if method.soft_labels is not None and not method.takes_soft_labels:
             what = "can't use soft labels: its last stage trains on the most probable class"
             logger.warning_once(f"method {self.args.method!r} {what}.")
-        self.method.no_features = why_no_features(self.model, self.num_labels, self.accelerator)
-        self.method.prepare_model(self.model)
-        self.training_data.check(self.method)
-        return self.method
+        method.no_features = why_no_features(self.model, self.num_labels, self.accelerator)
+        method.prepare_model(self.model)
+        data.check(method)
+        return method
 
-    def estimation_run(self, stages: list[TrainedStage]) -> TrainedStages:
+    def estimation_run(self, stages: Sequence[TrainedStage]) -> TrainedStages:
         """The trained stages and the rows, for the method's estimate."""
-        return TrainedStages(self.training_data, stages, self.accelerator, self.num_labels, self.class_names)
+        number = self.required_method.num_labels
+        return TrainedStages(self.required_data, stages, self.accelerator, number, self.class_names)
 
     # ------------------------------------------------------------------ all stages
     @locks_output_folder
@@ -295,8 +298,8 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
             self._hp_search_setup(trial)
         self.run_dir = self._get_output_dir(trial)
         model_init = self._start_from_initial_weights(trial)
-        self._make_method()
-        self.speed = RunSpeed(self.num_stages) if self.method.first_stages() else None
+        method = self._make_method()
+        self.speed = RunSpeed(self.num_stages) if method.first_stages() else None
         point = self._find_resume_point(resume_from_checkpoint)
         run = RunFolder(self.run_dir) if point is None or self.keeps_state else point.run
         first_stages = FirstStages(self, run, point)
@@ -304,8 +307,9 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         self._stage_history = first_stages.history
         del first_stages  # frees the models of the first stages
         epochs, max_steps = self.args.num_train_epochs, self.args.max_steps
+        no_model_init: Any = None
         try:
-            self.model_init = None  # the weights are in place; `Trainer.train` would initialize them again
+            self.model_init = no_model_init  # the weights are in place; `Trainer.train` would initialize them again
             shorten(self.args, self.stage.fraction)
             self.args.max_steps = max_steps_for(self)
             name_progress_bar(self)
@@ -320,7 +324,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         metrics = {**self.stage_metrics(), **output.metrics, **speed}
         return TrainOutput(output.global_step, output.training_loss, metrics)
 
-    def _start_from_initial_weights(self, trial: Any) -> Callable | None:
+    def _start_from_initial_weights(self, trial: Any) -> Any:
         """Get a plain, unprepared model for all stages to start from, and no optimizer. Returns `model_init`."""
         if self.model_init is not None:
             set_seed(self.args.seed)
@@ -382,10 +386,11 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
 
     def _look_for_resume_point(self, run: RunFolder, resume: str | bool) -> ResumePoint | None:
         processes = self.accelerator.num_processes
+        point: ResumePoint | None
         if isinstance(resume, (str, os.PathLike)):
             point = resume_point_at(str(resume), processes)
         else:
-            point = run.find_resume_point(len(self.method.first_stages()), processes)
+            point = run.find_resume_point(self.num_stages - 1, processes)
         if point is None:
             logger.warning(f"there is no checkpoint to resume from in {self.run_dir}; starting from the beginning.")
             return None
@@ -432,7 +437,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """Save weights and processing class as `Trainer`, and in the last stage the matrix and the card."""
         super()._save(output_dir, state_dict)
-        folder = output_dir if output_dir is not None else self.args.output_dir
+        folder = output_dir if output_dir is not None else str(self.args.output_dir)
         if self.first_stage is None and self.args.should_save:
             save_matrices(self.corruption_matrices, folder, None if self.method is None else self.method.sources)
             save_verdict(self.verdict, folder)

@@ -88,12 +88,24 @@ class TrainingData:
         none. With `by_length`, texts of similar length come together, which saves padding."""
         raise NotImplementedError
 
+    def sampler(self, trainer: Any, rows: FlaggedRows, stage: Stage) -> MixedSampler:
+        """The sampler of a stage with a `trusted_share`."""
+        raise ValueError("the rows of a stream can't be sampled.")
+
+    def trusted_rows(self, trainer: Any, size: int) -> FlaggedRows:
+        """A random batch of rows with trusted labels, which depends only on seed, step and process."""
+        raise ValueError("the rows of a stream can't be sampled.")
+
     def item_numbers(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The number of each label of a batch among all labels that are not -100."""
         raise ValueError("the items of a stream have no numbers.")
 
     def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
         """The numbers of these items, ascending; only those that a stage was trained on, or held out, by `part`."""
+        raise ValueError("the items of a stream have no numbers.")
+
+    def row_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The rows of items by their numbers."""
         raise ValueError("the items of a stream have no numbers.")
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
@@ -168,7 +180,7 @@ class MapData(TrainingData):
         return FlaggedRows(dataset, rows, self.rows.flags, self.args.trusted_column)
 
     def sampler(self, trainer: Any, rows: FlaggedRows, stage: Stage) -> MixedSampler:
-        """The sampler of a stage with a `trusted_share`."""
+        assert stage.trusted_share is not None
         trusted = np.isin(rows.rows, self.rows.rows_with("trusted"))
         size = self.rows.num_rows - len(self.rows.held_out)
         args, mixed = trainer.args, None
@@ -206,7 +218,6 @@ class MapData(TrainingData):
         return self._view(trainer, self.rows.sorted_by_length(rows) if by_length else rows)
 
     def trusted_rows(self, trainer: Any, size: int) -> FlaggedRows:
-        """A random batch of rows with trusted labels, which depends only on seed, step and process."""
         rows = self.rows.rows_with("trusted")
         step = np.full(len(rows), trainer.state.global_step)
         purpose = f"reweight {trainer.accelerator.process_index}"
@@ -218,7 +229,13 @@ class MapData(TrainingData):
 
     def numbers_of(self, items: Items, stage: Stage | None = None, part: Part = "all") -> np.ndarray:
         numbers = self.rows.numbers_of(items)
-        return numbers if part == "all" else numbers[np.isin(self.rows.row_of(numbers), self._part(stage, part))]
+        if part == "all":
+            return numbers
+        assert stage is not None
+        return numbers[np.isin(self.rows.row_of(numbers), self._part(stage, part))]
+
+    def row_of(self, numbers: np.ndarray) -> np.ndarray:
+        return self.rows.row_of(numbers)
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         return self.rows.item_labels(items, column)

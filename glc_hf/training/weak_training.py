@@ -58,7 +58,7 @@ def label_by_weak_classifier(
     """
     settings = copy.copy(args)
     settings.method, settings.num_train_epochs, settings.max_steps = "no_correction", num_train_epochs, -1
-    settings.output_dir = os.path.join(args.output_dir, "weak_classifier")
+    settings.output_dir = os.path.join(str(args.output_dir), "weak_classifier")
     settings.save_strategy, settings.eval_strategy, settings.load_best_model_at_end = "no", "no", False
     settings.push_to_hub, settings.label_column, settings.label_names = False, label_column, None
     settings.trusted_eval_fraction = 0.0  # every row needs logits
@@ -67,8 +67,9 @@ def label_by_weak_classifier(
     else:
         trainer = make_trainer(copy.deepcopy(model), settings, dataset)
     trainer.train()
-    logits = torch.zeros(len(trainer.training_data.item_labels("all")), trainer.num_labels)
-    for batch in infer(trainer, trainer.training_data.for_inference(trainer, "all", "all"), "all"):
+    data = trainer.required_data
+    logits = torch.zeros(len(data.item_labels("all")), trainer.required_method.num_labels)
+    for batch in infer(trainer, data.for_inference(trainer, "all", "all"), "all"):
         logits[batch.items] = batch.logits
     logits = sum_over_processes(trainer.accelerator, logits)
     noisy = weak_labels(

@@ -24,6 +24,8 @@ from glc_hf.labels.votes import Votes
 
 logger = logging.get_logger(__name__)
 
+UNKNOWN_CLASSES = "the model does not say how many classes it has: set `config.num_labels` (or `num_classes`)."
+
 
 class VotedRows(NamedTuple):
     """
@@ -59,7 +61,7 @@ def has_votes(args: Any) -> bool:
 def label_by_votes(
     dataset: datasets.Dataset,
     args: Any,
-    num_labels: int,
+    num_labels: int | None,
     label_names: list[str] | None,
     model: SourceModel | None = None,
     held_out: np.ndarray | None = None,
@@ -73,14 +75,18 @@ def label_by_votes(
     Args:
         dataset (`datasets.Dataset`): The training set, or rows to audit.
         args (`GLCConfig`): Names the columns.
-        num_labels (`int`): K.
+        num_labels (`int`, *optional*): K; raises if it is known neither here nor from `model`.
         label_names (`list[str]`, *optional*): Names of the classes, for votes that are names.
         model ([`SourceModel`], *optional*): What the votes of each source say, if it is known from other rows. Its
             sources may be others than those of the dataset; only votes of sources in both are used.
         held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
         no_trusted (`str`, *optional*): Warning if no label is trusted.
     """
+    num_labels = model.num_labels if num_labels is None and model is not None else num_labels
+    if num_labels is None:
+        raise ValueError(UNKNOWN_CLASSES)
     column = label_column_of(dataset, args)
+    assert column is not None  # there are votes
     flags = _flags(dataset, args)
     soft = None
     if args.soft_label_column is not None:
@@ -190,6 +196,7 @@ def label_by_probabilities(dataset: Any, args: Any, num_labels: int | None) -> S
     if not isinstance(dataset, datasets.Dataset):
         raise TypeError(f"soft labels need a `datasets.Dataset`, not a {type(dataset).__name__}.")
     column, flags = label_column_of(dataset, args), _flags(dataset, args)
+    assert column is not None  # there are soft labels
     dataset, targets = _without_soft_labels(dataset, args, column, num_labels)
     num_labels, trusted = targets.shape[1], flags.values
     check_same_lengths(Column(trusted, None), flags)

@@ -53,7 +53,7 @@ class VotedStream(NamedTuple):
 
 
 def label_training_set(
-    dataset: Any, args: Any, num_labels: int, network: Any, held_out: np.ndarray | None = None
+    dataset: Any, args: Any, num_labels: int | None, network: Any, held_out: np.ndarray | None = None
 ) -> VotedRows | VotedStream:
     """
     Label the rows of a training set by their votes.
@@ -61,7 +61,7 @@ def label_training_set(
     Args:
         dataset (`Dataset` or `IterableDataset`): The training set.
         args (`GLCConfig`): Names the columns.
-        num_labels (`int`): K.
+        num_labels (`int`, *optional*): K.
         network: The model, whose configuration may have the names of the classes.
         held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
     """
@@ -76,7 +76,7 @@ def label_training_set(
     return label_by_votes(dataset, args, num_labels, names, held_out=held_out)
 
 
-def label_stream_by_votes(dataset: IterableDataset, args: Any, num_labels: int, network: Any) -> VotedStream:
+def label_stream_by_votes(dataset: IterableDataset, args: Any, num_labels: int | None, network: Any) -> VotedStream:
     """
     Count the votes on the first 100,000 rows of a stream, and label the stream by its votes as
     [`~glc_hf.voted.voted_rows.label_by_votes`] labels a `Dataset`.
@@ -84,13 +84,14 @@ def label_stream_by_votes(dataset: IterableDataset, args: Any, num_labels: int, 
     Args:
         dataset (`IterableDataset`): It is read from its beginning here, and again in training.
         args (`GLCConfig`): Names the columns.
-        num_labels (`int`): K.
+        num_labels (`int`, *optional*): K.
         network: The model, whose configuration may have the names of the classes.
     """
     if args.soft_label_column is not None:
         raise TypeError("soft labels need a `datasets.Dataset`, not an IterableDataset: leave soft_label_column out.")
     first = _first_rows(dataset, args)
     column = label_column_of(first, args)
+    assert column is not None  # there are votes
     names = label_names_of(first, column, network)
     no_trusted = (
         f"None of the first {len(first):,} rows of the stream is trusted: the sources are judged by their agreement. "
@@ -111,7 +112,8 @@ def _is_known(likelihood: Any) -> bool:
 
 def _first_rows(dataset: IterableDataset, args: Any) -> Dataset:
     """The columns of votes, labels and flags of the first rows."""
-    tables, rows, names = [], 0, []
+    tables: list[pa.Table] = []
+    rows, names = 0, list[str]()
     for batch in batches_of_stream(dataset):
         if not tables:
             names = _columns(dataset, args, batch.names)
@@ -136,7 +138,8 @@ def _columns(dataset: IterableDataset, args: Any, found: Sequence[str]) -> list[
     others = {"label_column": args.label_column, "trusted_column": args.trusted_column}
     names = check_source_columns(found, args.source_columns, args.votes_column, others)
     known = dataset if dataset.column_names is not None else Dataset.from_dict({name: [] for name in found})
-    return [*names, *(name for name in (label_column_of(known, args), args.trusted_column) if name in found)]
+    wanted = (label_column_of(known, args), args.trusted_column)
+    return [*names, *(name for name in wanted if name is not None and name in found)]
 
 
 def _table(batch: RowBatch, names: Sequence[str]) -> pa.Table:

@@ -6,14 +6,16 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from glc_hf.experiments.jobs import arguments, make_trainer, noisy_rows
-from glc_hf.experiments.replicas.stacked_curve import StackedCurve
+from glc_hf.experiments.replicas.stacked_curve import StackedCurve, _ReplicaRun
 from glc_hf.experiments.replicas.stacked_networks import LateAdam, StackedPerceptron
 from glc_hf.experiments.replicas.stacked_training import can_stack
 from glc_hf.methods import available_methods, get_method
+from glc_hf.methods.base import EstimationRun
 from tests.experiments.small_preset import SmallImages, SmallPreset, SmallTexts, SmallTextsLate, SmallWindows
 
 
@@ -69,6 +71,17 @@ def test_each_replica_equals_the_run_trained_alone(preset: SmallPreset, tmp_path
                     rtol=0,
                     atol=1e-5,
                 )
+
+
+def test_methods_can_ask_a_replica_for_the_numbers_of_items(tmp_path: Path) -> None:
+    curve = _curve(SmallImages(), tmp_path, (0.4,))
+    run: EstimationRun = _ReplicaRun(curve, 0, [])
+    flags = curve.rows[0].trusted
+    assert run.item_numbers("all").tolist() == list(range(len(flags)))
+    assert run.item_numbers("trusted").tolist() == np.flatnonzero(flags).tolist()
+    assert run.item_numbers("untrusted").tolist() == np.flatnonzero(~flags).tolist()
+    labels = run.item_labels("all")
+    assert run.item_labels("trusted").tolist() == labels[run.item_numbers("trusted")].tolist()
 
 
 def test_replica_does_not_depend_on_the_others(tmp_path: Path) -> None:

@@ -109,6 +109,26 @@ def test_head_with_one_logit_raises(tmp_path):
     assert_raises(tmp_path, r"num_labels=1.*num_labels=2", model=bert(num_labels=1))
 
 
+class _NoConfig(torch.nn.Module):
+    """A network that does not say how many classes it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = torch.nn.Linear(6, 3)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.classifier(input_ids.float())
+
+
+@pytest.mark.parametrize("votes", [False, True])
+def test_model_without_a_number_of_classes_raises(tmp_path, votes):
+    data = noisy_text_rows()
+    settings = {}
+    if votes:
+        data, settings = data.add_column("rule", data["label"]), {"source_columns": ["rule"]}
+    assert_raises(tmp_path, "does not say how many classes", data=data, model=_NoConfig(), settings=settings)
+
+
 def test_given_optimizer_raises(tmp_path):
     model = bert()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -85,7 +85,11 @@ def push_audit(
             written = _write_shards(audited, Path(folder))
             card = audit_card(audited, findings, repo_id, model, dataset, verdict, warnings)
             card.save(Path(folder) / "README.md")
-            stale = [file.rfilename for file in known.siblings or () if file.rfilename.startswith("data/train-")]
+            stale = [
+                file.rfilename
+                for file in getattr(known, "siblings", None) or ()
+                if file.rfilename.startswith("data/train-")
+            ]
             commit = push_folder(
                 folder,
                 repo_id,
@@ -100,6 +104,7 @@ def push_audit(
         raise
     except Exception as error:
         raise PushError(f"the audit was not pushed to the dataset repository {repo_id}: {explain(error)}.") from error
+    assert isinstance(commit, CommitInfo)  # `push_folder` waits
     print_address(commit)
     return commit
 
@@ -155,7 +160,7 @@ def audit_card(
             "Most frequent corrections",
             ["| given | suggested | labels |", "| --- | --- | --- |", *corrections] if corrections else [],
         ),
-        *_section("Verdict of the training", [escape(verdict.sentence)] if judged else []),
+        *_section("Verdict of the training", [escape(verdict.sentence)] if verdict is not None and judged else []),
         *_section("Warnings", [f"- {escape(warning)}" for warning in (*warnings, findings.note) if warning]),
         *_section("Columns", ["| column | type | content |", "| --- | --- | --- |", *_column_lines(audited)]),
         *_section("Usage", ["```python", *_usage(repo_id, lists).splitlines(), "```"]),

@@ -78,7 +78,7 @@ class ReviewItems:
     task: str
     label_column: str | None = None
     from_votes: bool = False
-    positions: np.ndarray | None = None
+    positions: np.ndarray = None  # type: ignore[assignment]  # __post_init__ sets it
     reasons: dict[int, str] | None = None
 
     def __post_init__(self) -> None:

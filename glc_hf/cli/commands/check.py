@@ -56,9 +56,9 @@ def _print(report: DataReport) -> None:
 
     print_table("glc_hf: data", report.summary())
     shown = sorted(report.classes, key=lambda entry: -entry.train)[:_SHOWN_CLASSES]
-    rows = [(_visible(entry.name), *(f"{count:,}" for count in entry[1:])) for entry in shown]
+    rows: list[tuple[str, ...]] = [(_visible(entry.name), *(f"{count:,}" for count in entry[1:])) for entry in shown]
     kind = "labels" if report.columns.task == "token" else "rows"
-    header = ("class", f"training {kind}", "trusted", "evaluation")
+    header: tuple[str, ...] = ("class", f"training {kind}", "trusted", "evaluation")
     if not report.eval_rows:
         rows, header = [row[:-1] for row in rows], header[:-1]
     print_table("classes", rows, header=header)

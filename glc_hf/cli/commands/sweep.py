@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 
 if TYPE_CHECKING:
-    from glc_hf.experiments.jobs import Curve
+    from glc_hf.experiments.jobs import Curve, Row
     from glc_hf.experiments.sweeps import Progress
 
 
@@ -157,6 +156,13 @@ def _check_numbers(options: argparse.Namespace, strengths: tuple[float, ...]) ->
 
 def _show(left: list[Curve], events: Iterable[Progress]) -> None:
     """Show a progress bar on a terminal, and one line per method in a log."""
+    from glc_hf.cli.terminal import is_rich_terminal
+
+    if not is_rich_terminal():
+        for event in events:
+            if event.rows:  # written unwrapped, as soon as it is known
+                print(_line(left[event.job], event.rows), flush=True)
+        return
     from rich import progress
 
     columns = (
@@ -168,14 +174,16 @@ def _show(left: list[Curve], events: Iterable[Progress]) -> None:
     )
     done = [0.0] * len(left)
     total = sum(curve.size for curve in left)
-    with progress.Progress(*columns, speed_estimate_period=600, disable=not sys.stdout.isatty()) as bar:
+    with progress.Progress(*columns, speed_estimate_period=600) as bar:
         task = bar.add_task(f"{left[0].preset}: {total} runs", total=float(total))
         for event in events:
             curve = left[event.job]
             done[event.job] = event.share * curve.size
             bar.update(task, completed=sum(done))
             if event.rows:
-                errors = " ".join(f"{row['error']:.2f}" for row in event.rows)
-                line = f"{curve}: {event.rows[0]['method']}: error {errors} %"
-                # A log gets the line unwrapped, as soon as it is known.
-                bar.console.print(line) if sys.stdout.isatty() else print(line, flush=True)
+                bar.console.print(_line(curve, event.rows))
+
+
+def _line(curve: Curve, rows: list[Row]) -> str:
+    errors = " ".join(f"{row['error']:.2f}" for row in rows)
+    return f"{curve}: {rows[0]['method']}: error {errors} %"

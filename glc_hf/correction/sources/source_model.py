@@ -107,7 +107,7 @@ class SourceModel:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> SourceModel:
         """The model from what [`~SourceModel.to_dict`] returned; arrays may be nested lists."""
-        values = {field.name: np.asarray(content[field.name]) for field in fields(cls)}
+        values: dict[str, Any] = {field.name: np.asarray(content[field.name]) for field in fields(cls)}
         num_labels = values["coverage"].shape[1]
         values["held_out"] = values["held_out"].reshape(-1, num_labels)
         return cls(**values | {"names": tuple(content["names"]), "temperature": float(content["temperature"])})

@@ -79,6 +79,8 @@ class SourceRow:
     @property
     def sentence(self) -> str:
         """Why the source hurts."""
+        assert self.low is not None
+        assert self.high is not None
         interval = f"{format_level(ACCURACY_LEVEL)} interval {format_interval(self.low, self.high)}"
         return (
             f"{_one_line(self.name)} hurts: {self.right:,} of its {format_count(self.trusted_votes, 'votes')} on "

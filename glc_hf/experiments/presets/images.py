@@ -107,7 +107,8 @@ class WideResNetPreset(Preset):
 
     def network(self, data: PreparedData) -> torch.nn.Module:
         # CPUs are faster with weights in the channels-last format.
-        return timm_network(self.architecture, data.label_names).to(memory_format=torch.channels_last)
+        network: torch.nn.Module = timm_network(self.architecture, data.label_names)
+        return network.to(memory_format=torch.channels_last)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "per_device_eval_batch_size": 256}
@@ -199,7 +200,7 @@ class CIFAR10(WideResNetPreset):
     dataset = "uoft-cs/cifar10"
     num_labels = 10
     inputs = ("img",)
-    noises = ("uniform", "flip", "weak")
+    noises: ClassVar[tuple[str, ...]] = ("uniform", "flip", "weak")
     trusted = (0.05, 0.1, 0.25)
     weak_trusted = (0.01, 0.05, 0.1)
     num_train_epochs = 75

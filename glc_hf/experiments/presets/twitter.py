@@ -66,10 +66,12 @@ class Twitter(Preset):
         counts = Counter(word.lower() for words in train["tokens"] for word in words)
         # Words that occur once stay unknown, like the words of the test set that the training set doesn't have.
         tokenizer, vectors = read_word_vectors(path, (word for word, count in counts.items() if count > 1))
-        windows = [_windows(rows, tokenizer.get_vocab(), tokenizer.unk_token_id) for rows in (train, test)]
-        return PreparedData(*windows, self.label_names(train), processing_class=tokenizer, word_vectors=vectors)
+        names = self.label_names(train)
+        train, test = (_windows(rows, tokenizer.get_vocab(), tokenizer.unk_token_id) for rows in (train, test))
+        return PreparedData(train, test, names, processing_class=tokenizer, word_vectors=vectors)
 
     def network(self, data: PreparedData) -> torch.nn.Module:
+        assert data.word_vectors is not None
         words, size = data.word_vectors.shape
         config = WindowTaggerConfig(vocab_size=words, embedding_size=size, **label_mapping(data.label_names))
         model = WindowTaggerForTokenClassification(config)

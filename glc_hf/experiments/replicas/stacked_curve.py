@@ -59,7 +59,7 @@ class StackedCurve:
         preset: Preset,
         data: PreparedData,
         replicas: Sequence[datasets.Dataset],
-        true_matrices: Sequence[CorruptionMatrix],
+        true_matrices: Sequence[CorruptionMatrix | None],
         make_args: Callable[[str], GLCConfig],
         seed: int,
         tick: Callable[[float], None] = lambda stages: None,
@@ -175,7 +175,7 @@ class _ReplicaRun:
         self.curve, self.replica, self.stages = curve, replica, stages
         self.rows = curve.rows[replica]
         self.num_labels = curve.num_labels
-        self.label_names = curve.data.label_names
+        self.label_names: list[str] | None = curve.data.label_names
 
     def infer(self, stage: int, items: Items, part: Part = "all", only: Tensor | None = None) -> Iterator[Inferred]:
         chosen = self.rows.rows_with(items)
@@ -195,6 +195,9 @@ class _ReplicaRun:
 
     def gather_objects(self, value: Any) -> list[Any]:
         return [value]
+
+    def item_numbers(self, items: Items) -> np.ndarray:
+        return self.rows.numbers_of(items)
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
         return self.rows.item_labels(items, column)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -213,6 +214,8 @@ class StackedPerceptron(StackedNetwork):
                 gradient = torch.ops.aten.gelu_backward(_flat(gradient) if before.dim() == 2 else gradient, before)
         (weight, bias), (rows, _) = self._layers[0], self._kept[0]
         gradient = _flat(gradient)
+        assert weight.grad is not None
+        assert bias.grad is not None
         flat, width = weight.grad.view(-1, weight.shape[-1]), rows.shape[1]
         torch.mm(gradient.t(), rows, out=flat[:, :width])
         flat[:, width : self._filled] = 0.0
@@ -258,6 +261,7 @@ class StackedWordAverage(StackedNetwork):
         words, shares = inputs
         longest = int((shares > 0).sum(dim=1).max()) if len(words) else 0
         words, shares = words[:, :longest].contiguous(), shares[:, :longest].contiguous()
+        vectors: Tensor
         vectors, weight, bias = self.parameters.values()
         if self.late is not None:
             rows, words = words.unique(return_inverse=True)
@@ -278,7 +282,11 @@ class StackedWordAverage(StackedNetwork):
         torch.sum(gradient, dim=1, out=bias.grad)
         of_means = _flat(torch.bmm(gradient, weight))
         text, position = shares.nonzero(as_tuple=True)
-        self.late_gradient = torch.zeros_like(vectors) if self.late is not None else vectors.grad.zero_()
+        if self.late is not None:
+            self.late_gradient = torch.zeros_like(vectors)
+        else:
+            assert vectors.grad is not None
+            self.late_gradient = vectors.grad.zero_()
         self.late_gradient.index_add_(0, words[text, position], of_means[text] * shares[text, position].unsqueeze(1))
 
     def state_of(self, replica: int) -> dict[str, Tensor]:
@@ -306,8 +314,8 @@ def stack(model: nn.Module, replicas: int, order: Tensor | None = None) -> Stack
         activation, features = model.config.hidden_act, partial(_windows, model.word_vectors)
     else:
         raise ValueError(f"a {type(model).__name__} can't be trained in replicas.")
-    hidden = [(f"layers.{number}", layer) for number, layer in enumerate(model.layers)]
-    return StackedPerceptron([*hidden, ("classifier", model.classifier)], activation, features, replicas, order)
+    layers: list[tuple[str, Any]] = [(f"layers.{number}", layer) for number, layer in enumerate(model.layers)]
+    return StackedPerceptron([*layers, ("classifier", model.classifier)], activation, features, replicas, order)
 
 
 def column_order(model: nn.Module, tensors: Mapping[str, Tensor]) -> Tensor | None:

@@ -151,6 +151,7 @@ def corrected_loss(labels: Tensor, trusted: Tensor | None, matrices: Sequence[Co
     def gradient(logits: Tensor, rows: Tensor) -> Tensor:
         flat = logits.reshape(-1, logits.shape[-1])
         of_items = item_losses(flat, indices[:, rows].reshape(-1), None, table, with_gradient=True)[1]
+        assert of_items is not None
         return of_items.view(logits.shape).div_(len(rows))
 
     return gradient
@@ -183,10 +184,11 @@ def last_stage_loss(methods: Sequence[Method], labels: Tensor, trusted: Tensor) 
     first = methods[0]
     if isinstance(first, MatrixMethod):
         gold = trusted if first.identity_on_trusted else None
-        return corrected_loss(labels, gold, [method.matrix for method in methods])
+        return corrected_loss(labels, gold, [method.matrix for method in methods if method.matrix is not None])
     if isinstance(first, Distillation):
-        soft = [method.soft_targets for method in methods]
+        distillations = [method for method in methods if isinstance(method, Distillation)]
+        soft = [method.soft_targets for method in distillations if method.soft_targets is not None]
         equal = all(torch.equal(one, soft[0]) for one in soft[1:])
         targets = soft[0].expand(len(methods), *soft[0].shape) if equal else torch.stack(soft)
-        return soft_target_loss(labels, trusted, targets, torch.tensor([method.weight for method in methods]))
+        return soft_target_loss(labels, trusted, targets, torch.tensor([method.weight for method in distillations]))
     return plain_loss(labels)
