@@ -51,10 +51,10 @@ _MAX_CLASSES = 1000
 # Options of `glc` that the stages with a pretrained network don't have, and options of its estimate.
 _STAGE_OPTIONS = ("stage1", "stage1_fraction", "trusted_share", "calibrate")
 _ESTIMATE_OPTIONS = ("match_base_rates", "base_rate_weight", "missing_classes")
-# Level of the interval that decides for the noisy labels.
-_NOISY_LEVEL = 0.9
-# Parts of the last stage that train on all rows: if models of the noisy labels are clearly better, and otherwise.
-_ALL_ROWS, _BOTH = 1.0, 0.5
+# Levels of the intervals that decide for the noisy labels, and for trusted rows. Votes do less harm than one label.
+_NOISY_LEVEL, _TRUSTED_LEVEL, _VOTES_TRUSTED_LEVEL = 0.9, 0.7, 0.95
+# Parts of the last stage that train on all rows: all of it, none, and where neither is clearly better.
+_ALL_ROWS, _TRUSTED, _BOTH = 1.0, 0.0, 0.5
 FINAL, PLAIN = "auto", "no_correction"
 _LINEAR_WAYS = (
     ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
@@ -114,14 +114,14 @@ class Auto(GoldLossCorrection):
        rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
     3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels clearly
        better than models that rely on trusted rows, it trains on all rows with the corrected loss, and 30 % of the
-       rows are trusted. Otherwise the errors of the noisy labels may depend on the example, and the corrected loss
-       would repeat them. Then the first half of the last stage learns how probable each label of the embedded rows
-       is, given the linear models and, with less weight, the given label; see [`~correction.pool.Pool.posterior`].
-       The second half trains on trusted rows.
+       rows are trusted. If they are clearly worse, it trains on trusted rows: the errors of the noisy labels depend on
+       the example, and the corrected loss would repeat them. If neither is clear, the first half of the last stage
+       learns how probable each label of the embedded rows is, given the linear models and, with less weight, the given
+       label (see [`~correction.pool.Pool.posterior`]), and the second half trains on trusted rows.
 
-    With the votes of several sources, the last stage learns these probabilities in both cases, given the linear models
-    and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong: like the network,
-    rules see the words of the text.
+    With the votes of several sources, the last stage learns these probabilities instead of the corrected loss, given
+    the linear models and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong:
+    like the network, rules see the words of the text.
 
     Without a pretrained network, features mean nothing before training: the stages are those of `glc`, with its
     options. So they are with a stream, with a given matrix, if the network can't be probed, and if an option of `glc`
@@ -201,6 +201,8 @@ class Auto(GoldLossCorrection):
     def last_stage(self) -> Stage:
         if not self.pretrained:
             return super().last_stage()
+        if self.mixed_part == _TRUSTED:
+            return Stage("trusted", start="previous", fraction=_LAST_FRACTION, trusted_share=1.0)
         return Stage(
             "all",
             start="previous",
@@ -272,7 +274,7 @@ class Auto(GoldLossCorrection):
         models = {**_NOISY_MODELS, "glc": _VOTES_MODEL} if self.counts_votes else _NOISY_MODELS
         self.mixed_part, reason = _decide({**correct, PLAIN: network}, models, self.counts_votes)
         logger.info(reason)
-        if self.counts_votes or self.mixed_part < _ALL_ROWS:
+        if self.mixed_part == _BOTH or self.counts_votes:
             self._set_posteriors(pool, probe.untrusted_numbers)
         self.control = max(correct[POOL], network, key=_mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.
@@ -378,8 +380,8 @@ def _decide(
     The part of the last stage that trains on all rows, and why.
 
     Models that believe the noisy labels, up to a matrix, are compared with models that learn from trusted labels how
-    far to believe them. The corrected loss needs a clear difference: where the errors of the noisy labels depend on
-    the example, it loses much more than it gains elsewhere.
+    far to believe them. It takes more to decide for the noisy labels alone: where their errors depend on the example,
+    the corrected loss loses much more than training on trusted rows loses elsewhere.
 
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
@@ -391,7 +393,9 @@ def _decide(
         return _mean(correct[name])
 
     noisy, trusted = (max(names, key=accuracy) for names in (noisy_models, _TRUSTED_MODELS))
-    low, high = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _NOISY_LEVEL)
+    level = _VOTES_TRUSTED_LEVEL if votes else _TRUSTED_LEVEL
+    low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _NOISY_LEVEL)
+    _, high = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), level)
     found = (
         f"{noisy_models[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
         f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"
@@ -401,8 +405,10 @@ def _decide(
             _ALL_ROWS,
             f"The last stage trains on all rows with {_PROBABLE[True] if votes else _CORRECTED_LOSS}: {found}.",
         )
+    if high < 0:
+        return _TRUSTED, f"The last stage trains on trusted rows only: {found}."
     start = f"The last stage trains on all rows with {_PROBABLE[votes]}, and then on trusted rows"
-    return _BOTH, f"{start}: {found}{'' if high < 0 else ', which is not a clear difference'}."
+    return _BOTH, f"{start}: {found}, which is not a clear difference."
 
 
 def _mean(flags: torch.Tensor) -> float:
