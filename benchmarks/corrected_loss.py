@@ -24,7 +24,7 @@ from glc_hf import CorruptionMatrix, corrected_cross_entropy
 
 
 # (rows, classes, turns, target ratio to cross-entropy)
-SIZES = [(256, 10, 2000, 3.0), (256, 100, 1500, 2.2), (256, 1000, 400, 1.4), (64, 10000, 160, 1.4)]
+SIZES = [(256, 10, 2000, 1.5), (256, 100, 1500, 1.5), (256, 1000, 400, 1.2), (64, 10000, 160, 1.15)]
 TRUSTED_SHARE = 0.1
 TURNS_BETWEEN_AUTHORS = 20
 

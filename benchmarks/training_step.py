@@ -137,7 +137,7 @@ def main() -> None:
         f"training step of the last stage: MiniLM, batch {options.batch}, length {options.length}",
         "step of the plain `Trainer`",
         ratios(seconds, "GLCTrainer", "Trainer"),
-        at_most=1.03,
+        at_most=1.01,
         milliseconds={name: spread(values, 1e3, 2) for name, values in seconds.items()},
     )
     print(describe(line))

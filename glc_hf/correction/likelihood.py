@@ -38,7 +38,10 @@ IMPOSSIBLE_LABEL_LOSS = -math.log(torch.finfo(torch.float32).tiny)
 _SAFE_LIKELIHOOD = {
     dtype: torch.finfo(dtype).tiny / torch.finfo(dtype).eps ** 2 for dtype in (torch.float32, torch.float64)
 }
+_SAFE_INVERSE = {dtype: 1 / floor for dtype, floor in _SAFE_LIKELIHOOD.items()}
 _MAX_CLASSES_WITH_IDENTITY = 2048
+# For rows shorter than a vector register, `torch.softmax` takes up to four times as long as separate operations.
+_VECTOR = 16
 
 
 class TransposedMatrix(NamedTuple):
@@ -153,18 +156,20 @@ def item_losses(
 
     On the CPU this works in probability space, and in log space for the items whose sum is close to underflow. On
     other devices, finding these items would synchronize with the device at each step, so all items use log space.
+
+    For few classes the time is that of the calls, for many that of reading and writing N×K arrays: this makes few of
+    both, and allocates two such arrays.
     """
     if x.device.type != "cpu":
         return _in_log_space(x, _log_weights(labels, trusted, matrix, x.dtype), with_gradient)
-    probs = torch.softmax(x, dim=-1)
+    probs = _softmax(x)
     joint = _weights(labels, trusted, matrix.rows).mul_(probs)
-    likelihood = joint.sum(dim=-1)
-    inverse = likelihood.reciprocal()
+    inverse = joint.sum(dim=-1, keepdim=True).reciprocal_()
+    gradient = probs.addcmul_(joint, inverse, value=-1) if with_gradient else None
+    inverse = inverse.squeeze(-1)
     losses = inverse.log()
-    gradient = probs.addcmul_(joint, inverse.unsqueeze(-1), value=-1) if with_gradient else None
-    floor = _SAFE_LIKELIHOOD[x.dtype]
-    if likelihood.numel() and not likelihood.min().item() >= floor:  # also for NaN
-        rows = (~(likelihood >= floor)).nonzero().squeeze(-1)
+    if inverse.numel() and not inverse.max().item() <= _SAFE_INVERSE[x.dtype]:  # also for NaN
+        rows = (~(inverse <= _SAFE_INVERSE[x.dtype])).nonzero().squeeze(-1)
         row_trusted = trusted[rows] if trusted is not None else None
         log_weights = _log_weights(labels[rows], row_trusted, matrix, x.dtype)
         losses[rows], row_gradient = _in_log_space(x[rows], log_weights, with_gradient)
@@ -260,6 +265,13 @@ def _gradient(log_probs: Tensor, log_weights: Tensor, impossible: Tensor) -> Ten
     return gradient.masked_fill(impossible.unsqueeze(-1), 0)
 
 
+def _softmax(x: Tensor) -> Tensor:
+    if x.shape[-1] >= _VECTOR or x.numel() == 0:
+        return torch.softmax(x, dim=-1)
+    exponentials = (x - x.amax(dim=-1, keepdim=True)).exp_()
+    return exponentials.div_(exponentials.sum(dim=-1, keepdim=True))
+
+
 def _log_probs(x: Tensor) -> Tensor:
     """log softmax(x) with -inf replaced by the lowest finite number."""
     return torch.log_softmax(x, dim=-1).clamp(min=torch.finfo(x.dtype).min)
@@ -270,6 +282,11 @@ def _weights(labels: Tensor, trusted: Tensor | None, rows: Tensor) -> Tensor:
         return rows.index_select(0, torch.add(labels, trusted, alpha=rows.shape[1]))
     weights = rows.index_select(0, labels)
     if trusted is None:
+        return weights
+    if not _transforms_active() and weights.device.type == "cpu":  # elsewhere `nonzero` would synchronize
+        items = trusted.nonzero().squeeze(-1)
+        weights.index_fill_(0, items, 0)
+        weights[items, labels.index_select(0, items)] = 1
         return weights
     flags = trusted.to(weights.dtype).unsqueeze(-1)
     if _transforms_active():  # under vmap possibly only `trusted` is batched

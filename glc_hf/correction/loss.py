@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -103,7 +104,8 @@ def corrected_cross_entropy(
             return total / _at_least_one(count)
         loss = F.cross_entropy(_as_rows(logits, dtype), all_labels, ignore_index=ignore_index, reduction=reduction)
         return loss.reshape(labels.shape) if reduction == "none" else loss
-    batch = _Batch(flat_labels, flat_trusted, ignored, count, prepared, reduction, labels.shape)
+    weight = _weight_in_mean(count, dtype)
+    batch = _Batch(flat_labels, flat_trusted, ignored, weight, prepared, reduction, labels.shape)
     if logits.requires_grad and torch.is_grad_enabled():
         return _CorrectedCrossEntropy.apply(logits, batch)
     return _forward(logits, batch, with_gradient=False)[0]
@@ -118,39 +120,56 @@ class _Batch(NamedTuple):
     labels: Tensor
     trusted: Tensor | None
     ignored: Tensor | None
-    count: float | Tensor  # type: ignore[assignment]  # a tuple has a method of this name
+    weight: Tensor  # of an item in the mean
     matrix: TransposedMatrix
     reduction: str
     shape: torch.Size
 
 
 class _CorrectedCrossEntropy(torch.autograd.Function):
-    """Computes the gradient together with the loss, so that backward is one multiplication."""
+    """Computes the gradient together with the loss, so that backward is one multiplication in place. A second backward
+    of the same loss computes the gradient again."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, batch: _Batch) -> Tensor:
-        loss, gradient = _forward(logits, batch, with_gradient=True)
-        ctx.save_for_backward(logits, gradient)
-        ctx.batch = batch
+        loss, ctx.gradient = _forward(logits, batch, with_gradient=True)
+        ctx.save_for_backward(logits)
+        ctx.batch, ctx.shape, ctx.dtype = batch, logits.shape, logits.dtype
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, gradient = ctx.saved_tensors
         batch: _Batch = ctx.batch
-        if torch.is_grad_enabled():  # create_graph=True
-            x = _as_rows(logits, gradient.dtype)
-            gradient = differentiable_item_gradients(x, batch.labels, batch.trusted, batch.matrix)
-            if batch.ignored is not None:
-                gradient = gradient.masked_fill(batch.ignored.unsqueeze(-1), 0)
+        (logits,) = ctx.saved_tensors
         if batch.reduction == "none":
             upstream = upstream.reshape(-1, 1)
         elif batch.reduction == "mean":
-            upstream = upstream / _at_least_one(batch.count)
-        gradient = gradient * upstream
-        if logits.dim() != 2:
-            gradient = gradient.reshape(logits.shape)
-        return gradient if gradient.dtype == logits.dtype else gradient.to(logits.dtype), None
+            upstream = upstream * batch.weight
+        if torch.is_grad_enabled():  # create_graph=True
+            gradient = _differentiable_gradient(logits, batch) * upstream
+        else:
+            kept = ctx.gradient
+            gradient = _gradient(logits, batch) if kept is None else kept
+            try:
+                gradient.mul_(upstream)
+                ctx.gradient = None
+            except RuntimeError:  # vmap over upstream gradients, which has no in-place product
+                gradient = gradient * upstream
+        if len(ctx.shape) != 2:
+            gradient = gradient.reshape(ctx.shape)
+        return gradient if gradient.dtype == ctx.dtype else gradient.to(ctx.dtype), None
+
+
+def _differentiable_gradient(logits: Tensor, batch: _Batch) -> Tensor:
+    x = _as_rows(logits, batch.matrix.rows.dtype)
+    gradient = differentiable_item_gradients(x, batch.labels, batch.trusted, batch.matrix)
+    return gradient if batch.ignored is None else gradient.masked_fill(batch.ignored.unsqueeze(-1), 0)
+
+
+def _gradient(logits: Tensor, batch: _Batch) -> Tensor:
+    _, gradient = _forward(logits, batch, with_gradient=True)
+    assert gradient is not None
+    return gradient
 
 
 def _forward(logits: Tensor, batch: _Batch, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
@@ -160,7 +179,9 @@ def _forward(logits: Tensor, batch: _Batch, with_gradient: bool) -> tuple[Tensor
         losses.masked_fill_(batch.ignored, 0)
         if gradient is not None:
             gradient.masked_fill_(batch.ignored.unsqueeze(-1), 0)
-    return _reduce(losses, batch.count, batch.reduction, batch.shape), gradient
+    if batch.reduction == "mean":
+        return losses.sum() * batch.weight, gradient
+    return _reduce(losses, 1.0, batch.reduction, batch.shape), gradient
 
 
 def _soft_loss(
@@ -188,6 +209,19 @@ def _reduce(losses: Tensor, count: float | Tensor, reduction: str, shape: torch.
 def _as_rows(logits: Tensor, dtype: torch.dtype) -> Tensor:
     rows = logits if logits.dim() == 2 else logits.reshape(-1, logits.shape[-1])
     return rows if rows.dtype == dtype else rows.to(dtype)
+
+
+def _weight_in_mean(count: float | Tensor, dtype: torch.dtype) -> Tensor:
+    if isinstance(count, Tensor):
+        return count.clamp(min=1).to(dtype).reciprocal()
+    return _inverse(max(count, 1), dtype)
+
+
+@lru_cache(maxsize=64)
+def _inverse(count: float, dtype: torch.dtype) -> Tensor:
+    """1 / count as a tensor, by which torch multiplies faster than by a number."""
+    with torch.inference_mode(False):  # it is used outside of it as well
+        return torch.tensor(1 / count, dtype=dtype)
 
 
 def _at_least_one(count: float | Tensor) -> float | Tensor:
@@ -221,7 +255,10 @@ def _without_ignored(
 
 
 def _all_in_range(labels: Tensor, num_labels: int) -> bool:
-    return labels.numel() == 0 or (labels.min().item() >= 0 and labels.max().item() < num_labels)
+    if labels.numel() == 0:
+        return True
+    lowest, highest = torch.aminmax(labels)
+    return lowest.item() >= 0 and highest.item() < num_labels
 
 
 def _flat_trusted(trusted: Tensor, labels: Tensor) -> Tensor:

@@ -171,6 +171,33 @@ def test_backward_can_run_twice(problem):
     assert torch.equal(leaf.grad, 2 * once)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_backward_changes_no_gradient_that_it_has_returned(problem, reduction):
+    logits, labels, trusted = problem
+    leaf = logits.clone().requires_grad_()
+    loss = corrected_cross_entropy(leaf, labels, MATRIX, trusted, reduction=reduction).sum()
+    (first,) = torch.autograd.grad(loss, leaf, torch.tensor(3.0), retain_graph=True)
+    kept = first.clone()
+    (second,) = torch.autograd.grad(loss, leaf, retain_graph=True)
+    (third,) = torch.autograd.grad(loss, leaf)
+    assert torch.equal(first, kept)
+    torch.testing.assert_close(first, 3 * second)
+    assert torch.equal(second, third)
+
+
+def test_loss_first_used_in_inference_mode_can_be_differentiated_twice_afterwards(problem):
+    logits, labels, trusted = problem
+    loss_module._inverse.cache_clear()
+    with torch.inference_mode():
+        without = corrected_cross_entropy(logits, labels, MATRIX, trusted)
+    leaf = logits.clone().requires_grad_()
+    loss = corrected_cross_entropy(leaf, labels, MATRIX, trusted)
+    assert torch.equal(loss.detach(), without)
+    (gradient,) = torch.autograd.grad(loss.square(), leaf, create_graph=True)
+    gradient.square().sum().backward()
+    assert leaf.grad.isfinite().all()
+
+
 def test_gradient_is_computed_only_if_needed(problem, monkeypatch):
     logits, labels, trusted = problem
     requested = []
