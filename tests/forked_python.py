@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 LIBRARIES = (
     "torch", "torch.distributed.run", "datasets", "transformers.trainer", "accelerate.commands.launch",
-    "matplotlib.figure",
+    "matplotlib.figure", "pytest", "timm",
 )  # fmt: skip
 # Variables that are read at import or by the interpreter, and names like them that are not.
 AT_IMPORT = ("HF_", "TRANSFORMERS_", "DATASETS_", "TOKENIZERS_", "OMP_", "MKL_", "PYTHON", "LANG", "LC_")
@@ -288,7 +288,8 @@ def _serve_and_run(listener: int, program: str) -> None:
     path = os.environ.get("PYTHONPATH")
     del sys.path[0]  # the folder of this file
     for name in LIBRARIES:
-        import_module(name)
+        with suppress(ImportError):  # as without an extra
+            import_module(name)
     gc.collect()
     gc.freeze()
     request = serve(socket.socket(fileno=listener))
