@@ -46,8 +46,12 @@ def _one_thread() -> Iterator[None]:
     import transformers.trainer  # noqa: F401
 
     torch.set_num_threads(1)
-    # Every Trainer collects garbage at its start: leave out the modules, which stay.
-    gc.collect()
-    gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _little_to_collect(_one_thread: None) -> None:
+    """Every Trainer collects garbage, twice: leave out the objects of earlier tests and of imports, which stay."""
+    gc.collect()
+    gc.freeze()

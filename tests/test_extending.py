@@ -15,6 +15,7 @@ import pytest
 from glc_hf.cli.main import main
 from glc_hf.methods import get_method
 from tests.cli.conftest import text_rows, tiny_bert, write_csv  # noqa: F401  (a fixture)
+from tests.forked_python import python
 
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -40,7 +41,7 @@ def test_own_method_is_named_on_the_command_line(folder: Path, tiny_bert: Path) 
     command = "import sys; from glc_hf.cli.main import main; sys.path.remove(''); sys.exit(main(sys.argv[1:]))"
     words = ["--method", "my_methods:Bootstrap", "--max_steps", "3", "--save_strategy", "no", "--output-dir", "out"]
     done = subprocess.run(
-        [sys.executable, "-c", command, "train", "--dataset", "reviews.csv", "--model", str(tiny_bert), *words],
+        [python(), "-c", command, "train", "--dataset", "reviews.csv", "--model", str(tiny_bert), *words],
         capture_output=True,
         text=True,
     )

@@ -13,6 +13,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, fields
+from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -316,17 +317,25 @@ def unknown_option(option: str, names: Collection[str], file: str = "") -> Value
     return ValueError(f"there is no option {option!r}{file}{hint} (see `glc-hf train --help`)")
 
 
-def check_option_names(argv: list[str]) -> None:
-    """Raise if an option does not exist, before the seconds that it takes to import the parser."""
-    names = {field.name for kind in (DataArguments, NoiseArguments, ModelArguments) for field in fields(kind)}
-    names |= {option.name for option in config_options()} | {"help_all"}
+@cache
+def _training_arguments() -> frozenset[str]:
+    """The fields of `TrainingArguments`, read from its source. Empty if the source is not there."""
     transformers = find_spec("transformers")
     source = Path(transformers.origin).with_name("training_args.py") if transformers and transformers.origin else None
     if source is None or not source.is_file():
+        return frozenset()
+    nodes = ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+    return frozenset(
+        node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    )
+
+
+def check_option_names(argv: list[str]) -> None:
+    """Raise if an option does not exist, before the seconds that it takes to import the parser."""
+    names = {field.name for kind in (DataArguments, NoiseArguments, ModelArguments) for field in fields(kind)}
+    names |= {option.name for option in config_options()} | {"help_all"} | _training_arguments()
+    if not _training_arguments():
         return  # the parser knows
-    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            names.add(node.target.id)
     for word in argv:
         option = word.split("=")[0]
         name = option.removeprefix("--").replace("-", "_")

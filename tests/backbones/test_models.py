@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.backbones import ImageMLPConfig, ImageMLPForImageClassification, LSTMConfig, WordAverageConfig
 from tests.backbones.networks import MODELS, inputs, labels, make
+from tests.forked_python import python
 from tests.training.tiny import config, same_weights, weights
 
 
@@ -45,7 +45,7 @@ def test_saved_model_loads_in_a_new_process(tmp_path: Path) -> None:
         "model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1]).eval()\n"
         "print(model(torch.tensor([[1, 2, 3]])).logits.tolist())\n"
     )
-    result = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    result = subprocess.run([python(), "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
     logits = model(torch.tensor([[1, 2, 3]])).logits
     torch.testing.assert_close(torch.tensor(eval(result.stdout.strip().splitlines()[-1])), logits)
 

@@ -44,7 +44,7 @@ print("PROBE", json.dumps([code, [name for name in json.loads(sys.argv[2]) if na
 def test_help_takes_less_than_a_second_and_imports_nothing_heavy(argv: list[str]) -> None:
     command = [sys.executable, "-c", PROBE, json.dumps(argv), json.dumps(HEAVY)]
     seconds = []
-    for _ in range(3):  # the fastest of three: other processes share the cores
+    while len(seconds) < 3 and min(seconds, default=1.0) >= 1.0:  # other processes share the cores
         started = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         seconds.append(time.perf_counter() - started)

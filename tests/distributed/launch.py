@@ -7,11 +7,12 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
+
+from tests.forked_python import python
 
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +25,9 @@ def launch(launcher: str, processes: int, folder: Path) -> dict[str, Any]:
     return {**results, "tensors": load_file(folder / "tensors.safetensors")}
 
 
-def run(launcher: str, processes: int, module: str, *words: Any) -> str:
-    """Run a module with arguments in several processes. Returns what they print."""
+def run(launcher: str, processes: int, module: str, *words: Any, executable: str | None = None) -> str:
+    """Run a module with arguments in several processes. Returns what they print. The launcher starts them as forks, or
+    with the Python `executable`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -39,8 +41,10 @@ def run(launcher: str, processes: int, module: str, *words: Any) -> str:
             "--mixed_precision=no", "--dynamo_backend=no", f"--main_process_port={port}",
         ],
     }  # fmt: skip
-    command = [sys.executable, "-m", *commands[launcher], "-m", module, *map(str, words)]
+    command = [python(), "-m", *commands[launcher], "-m", module, *map(str, words)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    if executable is not None:
+        environment["PYTHON_EXEC"] = executable  # which torchrun and accelerate read
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400)
     if finished.returncode != 0:
         raise AssertionError(f"{processes} processes failed:\n{finished.stdout[-2000:]}\n{finished.stderr[-6000:]}")

@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 from tests.distributed.launch import ROOT
+from tests.forked_python import python
 
 
 def test_runs_killed_at_random_points_end_with_the_same_weights_with_one_and_two_processes(tmp_path):
     output = tmp_path / "crashes.json"
-    command = [sys.executable, "benchmarks/crashes.py", "--runs=4", "--ways", "plain", "best", "--seed=2",
+    command = [python(), "benchmarks/crashes.py", "--runs=4", "--ways", "plain", "best", "--seed=2",
                f"--output={output}"]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400)

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from glc_hf.experiments.presets.base import Preset
 from glc_hf.experiments.results import append_results, read_results
 from glc_hf.experiments.sweeps import plan, run_sweep
 from tests.experiments.small_preset import SmallImages, SmallTexts
+from tests.forked_python import python
 
 
 METHODS = ("no_correction", "glc", "trusted_only")
@@ -129,7 +129,7 @@ def test_sweep_killed_ten_times_gives_the_same_file(tmp_path: Path) -> None:
 
 def _command(output: Path, *options: str) -> list[str]:
     named = ["--preset", OWN_PRESET, "--output", str(output), "--methods", "glc", "no_correction"]
-    return [sys.executable, "-m", "glc_hf.cli.main", "sweep", *named, "--strengths", "0", "0.5", *options]
+    return [python(), "-m", "glc_hf.cli.main", "sweep", *named, "--strengths", "0", "0.5", *options]
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_python import python, stop
+
 from .local_hub import TOKEN, LocalHub
 
 
@@ -23,30 +25,31 @@ def hub() -> Iterator[LocalHub]:
     server.close()
 
 
-@pytest.fixture
-def on_hub(hub: LocalHub, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
-    """
-    Run a command against the local Hub, in a subprocess because the client reads `HF_ENDPOINT` at import. Xet is
-    disabled because the local Hub only supports LFS.
-    """
+@pytest.fixture(scope="module")
+def hub_variables(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
+    """The environment of a client of the local Hub. Xet is disabled because the local Hub only supports LFS."""
+    variables = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_OFFLINE": None,
+        "HF_HOME": str(tmp_path_factory.mktemp("hf-home")),
+        "OMP_NUM_THREADS": "1",
+    }
+    yield variables
+    stop(**variables)
 
-    def run(*command: str | Path, token: str | None = TOKEN, **settings: str) -> subprocess.CompletedProcess:
-        environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-        environment |= {
-            "HF_ENDPOINT": hub.url,
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HOME": str(tmp_path / "hf-home"),
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-            **settings,
-        }
-        environment.pop("HF_TOKEN", None)
-        if token is not None:
-            environment["HF_TOKEN"] = token
+
+@pytest.fixture
+def on_hub(hub_variables: dict[str, str | None], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
+    """Run Python with these arguments against the local Hub, not in this process because the client reads
+    `HF_ENDPOINT` at import."""
+
+    def run(*words: str | Path, token: str | None = TOKEN, **settings: str) -> subprocess.CompletedProcess:
+        environment = {**os.environ, **hub_variables, "PYTHONPATH": str(ROOT), "HF_TOKEN": token, **settings}
         return subprocess.run(
-            [str(argument) for argument in command],
-            env=environment,
+            [python(**hub_variables), *map(str, words)],
+            env={name: value for name, value in environment.items() if value is not None},
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -57,7 +57,7 @@ print(json.dumps(classifier(["the cat was here", "the bread was here", "the saw 
 
 def test_failed_push_keeps_the_model_and_explains_how_to_push_again(hub: LocalHub, on_hub, tmp_path: Path) -> None:
     folder = tmp_path / "robust"
-    done = on_hub(sys.executable, Path(__file__).with_name("push_and_fail.py"), folder)
+    done = on_hub(Path(__file__).with_name("push_and_fail.py"), folder)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     reasons = {
@@ -113,7 +113,7 @@ def test_pushed_model_works_without_glc_hf_installed(
         if not row["trusted"] and index % 2:
             row["label"] = CLASSES[(CLASSES.index(row["label"]) + 1) % 3]
     write_csv(tmp_path / "words.csv", rows)
-    command = [sys.executable, "-m", "glc_hf.cli.main"]
+    command = ["-m", "glc_hf.cli.main"]
     trained = on_hub(
         *command, "train", "--dataset", "words.csv", "--model", tiny_bert, "--output-dir", "words", "--push-to-hub",
         "--num-train-epochs", "6", "--save-strategy", "epoch", "--learning-rate", "5e-3", "--save-total-limit", "1",
@@ -130,7 +130,7 @@ def test_pushed_model_works_without_glc_hf_installed(
     assert not [content for content in hub.files("ann/words").values() if TOKEN.encode() in content]
     assert str(tmp_path).encode() not in b"".join(hub.files("ann/words").values())
 
-    used = on_hub(sys.executable, "-c", NOT_INSTALLED + USE, PYTHONPATH="")
+    used = on_hub("-c", NOT_INSTALLED + USE, PYTHONPATH="")
     assert used.returncode == 0, used.stderr
     answers = json.loads(used.stdout.splitlines()[-1])
     assert [answer["label"] for answer in answers] == ["animal", "food", "tool"]
@@ -152,7 +152,7 @@ def test_pushed_model_works_without_glc_hf_installed(
 
 
 def test_commits_of_each_strategy_and_of_audits(hub: LocalHub, on_hub, tmp_path: Path) -> None:
-    done = on_hub(sys.executable, Path(__file__).with_name("push_strategies.py"), tmp_path)
+    done = on_hub(Path(__file__).with_name("push_strategies.py"), tmp_path)
     assert done.returncode == 0, done.stderr
     messages = {name: [message for message, _ in commits] for name, commits in hub.messages.items()}
     # `save_model` pushes, as in `Trainer`; `push_to_hub` after it has nothing to add.
