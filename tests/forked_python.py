@@ -222,11 +222,11 @@ def set_up(request: dict[str, Any], program: str, server_path: str | None) -> No
 
     import numpy as np
 
-    os.setsid()
+    os.setsid()  # so that the server can kill what this process starts
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Move the received files to their numbers, above all of which none is used by another file.
+    # The received files get the numbers that they have in the program. Above all open files no number is taken.
     above = max([*request["files"], *_open_files()]) + 1
     moved = {number: os.dup2(file, above + place) for place, (number, file) in enumerate(_pairs(request))}
     os.closerange(0, above)
