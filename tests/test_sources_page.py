@@ -107,7 +107,8 @@ def test_every_command_is_accepted_by_its_parser() -> None:
 
 
 def test_ways_of_the_verdict_are_those_of_auto() -> None:
-    from glc_hf.methods.auto import _VOTES_WAYS, FINAL, PLAIN
+    from glc_hf.correction.verdict import FINAL, PLAIN
+    from glc_hf.methods.auto import _VOTES_WAYS
 
     part = PAGE[PAGE.index("## What the verdict compares") : PAGE.index("## What each source is worth")]
     assert set(re.findall(r"^\| `(\w+)` \|", part, flags=re.M)) == {PLAIN, FINAL, *(name for name, *_ in _VOTES_WAYS)}

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from glc_hf.intervals import ACCURACY_LEVEL, format_interval, format_level, normal_quantile, wilson_interval
+from glc_hf.intervals import (
+    ACCURACY_LEVEL,
+    format_count,
+    format_interval,
+    format_level,
+    normal_quantile,
+    wilson_interval,
+)
 
 
 VERDICT_FILE = "verdict.json"
+# Ways of every verdict: the final model, and plain training.
+FINAL, PLAIN = "auto", "no_correction"
+PLAIN_NETWORK = "network of stage 1, trained on the noisy labels"
 _NARROWER = 0.7
 
 
@@ -194,3 +204,36 @@ def difference_interval(first: np.ndarray, second: np.ndarray, level: float = AC
     error = math.sqrt(only_first + only_second - (only_first - only_second) ** 2 / number) / number
     half = normal_quantile(level) * error
     return difference - half, difference + half
+
+
+# ---------------------------------------------------------------------- the verdict of `auto`
+def first_verdict(
+    plain: np.ndarray, ways: dict[str, Way], reasons: Sequence[str] = (), measured: str = PLAIN_NETWORK
+) -> Verdict:
+    """The verdict before the last stage was judged."""
+    number = len(plain)
+    return Verdict(
+        chosen=FINAL,
+        ways={PLAIN: way_of(plain, measured), **ways},
+        sentence=f"It can't be told if correction helps with {format_count(number, 'trusted labels')}.",
+        helps=None,
+        trusted_rows=number,
+        decisions=list(reasons),
+    )
+
+
+def final_verdict(first: Verdict, way: Way, interval: tuple[float, float]) -> Verdict:
+    """The verdict with the way of the final model, and the interval of its difference from plain training."""
+    low, high = interval
+    helps = True if low > 0 else False if high < 0 else None
+    plain, number = first.ways[PLAIN], format_count(first.trusted_rows, "trusted labels")
+    values = f"an estimated {way.accuracy:.1%} of the predictions are right, against {plain.accuracy:.1%} after plain"
+    values += f" training on the noisy labels (difference {100 * low:+.1f} to {100 * high:+.1f} points, {number})."
+    start = {
+        True: "Correction helps",
+        False: "Correction does not help",
+        None: "It can't be told if correction helps",
+    }
+    return replace(
+        first, ways={**first.ways, FINAL: way}, sentence=f"{start[helps]}: {values}", helps=helps, final=True
+    )

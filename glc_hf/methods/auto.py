@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +14,17 @@ from transformers.utils import logging
 from glc_hf.correction.pool import POOL, Pool, PoolData, fit_pool
 from glc_hf.correction.reliability import missing_classes_warning
 from glc_hf.correction.verdict import (
+    FINAL,
+    PLAIN,
+    PLAIN_NETWORK,
     Verdict,
-    Way,
     difference_interval,
     difference_with_control,
+    final_verdict,
+    first_verdict,
     way_of,
     way_with_control,
 )
-from glc_hf.intervals import format_count
 from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import EstimationRun, MethodOptions, Stage, finish_matrix, register
@@ -55,7 +57,6 @@ _ESTIMATE_OPTIONS = ("match_base_rates", "base_rate_weight", "missing_classes")
 _NOISY_LEVEL, _TRUSTED_LEVEL, _VOTES_TRUSTED_LEVEL = 0.9, 0.7, 0.95
 # Parts of the last stage that train on all rows: all of it, none, and where neither is clearly better.
 _ALL_ROWS, _TRUSTED, _BOTH = 1.0, 0.0, 0.5
-FINAL, PLAIN = "auto", "no_correction"
 _LINEAR_WAYS = (
     ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
     ("glc", "glc", "linear model with the corrected loss, cross-fitted"),
@@ -73,7 +74,6 @@ _NOISY_MODELS = {
     "plain": "a linear model of all labels",
     "glc": "a linear model with the corrected loss",
 }
-_CORRECTED_LOSS = "the corrected loss"
 _PROBABLE = {
     False: "the labels that linear models and the given labels make probable",
     True: "the labels that linear models and the votes make probable",
@@ -84,7 +84,6 @@ _TRUSTED_MODELS = {
     "stack": "one of the trusted rows and the predicted noisy labels",
 }
 _NOT_PRETRAINED = "the network is not pretrained"
-_PLAIN_MEASURED = "network of stage 1, trained on the noisy labels"
 _PLAIN_LINEAR = "linear model of all labels, cross-fitted"
 _NOT_JUDGED = "the best model before the last stage"
 _JUDGED = "the network after two thirds of the last stage"
@@ -113,11 +112,12 @@ class Auto(GoldLossCorrection):
        on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the trusted
        rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
     3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels clearly
-       better than models that rely on trusted rows, it trains on all rows with the corrected loss, and 30 % of the
-       rows are trusted. If they are clearly worse, it trains on trusted rows: the errors of the noisy labels depend on
-       the example, and the corrected loss would repeat them. If neither is clear, the first half of the last stage
-       learns how probable each label of the embedded rows is, given the linear models and, with less weight, the given
-       label (see [`~correction.pool.Pool.posterior`]), and the second half trains on trusted rows.
+       better than models that rely on trusted rows, it trains on all rows, and 30 % of the rows are trusted: for two
+       thirds of the stage on how probable each label of the embedded rows is, given the linear models and the given
+       label (see [`~correction.pool.Pool.posterior`]), and then with the corrected loss. If they are clearly worse, it
+       trains on trusted rows: the errors of the noisy labels depend on the example, and the corrected loss would
+       repeat them. If neither is clear, the first half of the stage trains on the probable labels, for which the given
+       label has less weight, and the second half on trusted rows.
 
     With the votes of several sources, the last stage learns these probabilities instead of the corrected loss, given
     the linear models and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong:
@@ -209,15 +209,20 @@ class Auto(GoldLossCorrection):
             fraction=_LAST_FRACTION,
             trusted_share=_CORRECTED_SHARE,
             mixed_part=self.mixed_part,
-            untrusted_items=self.posterior_items if len(self.posterior_items) else None,
+            untrusted_items=self.posterior_items if self._only_posteriors else None,
         )
+
+    @property
+    def _only_posteriors(self) -> bool:
+        """Whether untrusted items without probabilities are left out. Otherwise they have the corrected loss."""
+        return len(self.posterior_items) > 0 and (self.mixed_part < _ALL_ROWS or self.counts_votes)
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         steps = super().refinement_steps(total)
         if self.pretrained:
             # The matrix was refined on the features before, and so were the tables of several sources.
             steps = () if self.counts_votes else steps[-1:]
-        if len(self.judges):
+        if len(self.judges) or (len(self.posterior_items) and not self._only_posteriors):
             steps = (*steps, max(2 * total // 3, 1))
         return tuple(sorted({step for step in steps if step > 0}))
 
@@ -232,7 +237,7 @@ class Auto(GoldLossCorrection):
         if not self.pretrained:
             self.numbers = torch.from_numpy(run.item_numbers("trusted"))
             self.plain = self.control = correct_predictions(run, 0, self.numbers)
-            self.verdict = _first_verdict(self.plain, {}, [f"The stages are those of glc: {self.why_glc}."])
+            self.verdict = first_verdict(self.plain.numpy(), {}, [f"The stages are those of glc: {self.why_glc}."])
         fewest = _MIN_TRUSTED if self.pretrained else _MIN_TRUSTED_FROM_SCRATCH
         if len(self.numbers) >= fewest:
             order = np.argsort(random_uint64("judges", self.args.seed, self.numbers.numpy()), kind="stable")
@@ -274,17 +279,19 @@ class Auto(GoldLossCorrection):
         models = {**_NOISY_MODELS, "glc": _VOTES_MODEL} if self.counts_votes else _NOISY_MODELS
         self.mixed_part, reason = _decide({**correct, PLAIN: network}, models, self.counts_votes)
         logger.info(reason)
-        if self.mixed_part == _BOTH or self.counts_votes:
+        if self.mixed_part == _ALL_ROWS and self.args.estimator != "paired" and not self.counts_votes:
+            pool.given_weight = 1.0
+        if self.mixed_part > _TRUSTED or self.counts_votes:
             self._set_posteriors(pool, probe.untrusted_numbers)
         self.control = max(correct[POOL], network, key=_mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.
         self.plain, measured = max(
-            (network, _PLAIN_MEASURED), (correct["plain"], _PLAIN_LINEAR), key=lambda way: _mean(way[0])
+            (network, PLAIN_NETWORK), (correct["plain"], _PLAIN_LINEAR), key=lambda way: _mean(way[0])
         )
         linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
         ways = {name: way_of(correct[member].numpy(), measured) for name, member, measured in linear}
         ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
-        self.verdict = _first_verdict(self.plain, ways, [reason], measured)
+        self.verdict = first_verdict(self.plain.numpy(), ways, [reason], measured)
 
     def _set_posteriors(self, pool: Pool, numbers: np.ndarray) -> None:
         """Keep what the pool and the given labels or votes say about the embedded untrusted items."""
@@ -306,7 +313,11 @@ class Auto(GoldLossCorrection):
             most = int(_REFINING * self.args.num_train_epochs * len(run.item_numbers("untrusted")))
             assert self.matrix is not None
             self.matrix = refine_estimate(run, self.matrix, self.args.seed, most, self.soft_labels) or self.matrix
-        if len(self.judges) and progress >= 0.5:
+        if progress < 0.5:
+            return
+        if not self._only_posteriors:  # the network is better than the linear models by now
+            self.posterior_items, self.posteriors = self.posterior_items[:0], self.posteriors[:0]
+        if len(self.judges):
             self._judge(run)
 
     def _judge(self, run: EstimationRun) -> None:
@@ -319,7 +330,7 @@ class Auto(GoldLossCorrection):
         interval = difference_with_control(
             final.numpy(), positions.numpy(), self.control.numpy(), self.plain.numpy(), self.verdict.level
         )
-        self.verdict = _final_verdict(self.verdict, way, interval)
+        self.verdict = final_verdict(self.verdict, way, interval)
         self.judges = self.judges[:0]
 
     def restore_verdict(self, verdict: Verdict) -> None:
@@ -369,7 +380,10 @@ class Auto(GoldLossCorrection):
         if not labels.is_floating_point():
             labels = torch.nn.functional.one_hot(labels.clamp(min=0), self.num_labels)
         targets = torch.where(trusted, labels.to(targets), targets) * batch.counted[..., None]
-        return -(targets * logits.float().log_softmax(dim=-1)).sum(dim=-1)
+        losses = -(targets * logits.float().log_softmax(dim=-1)).sum(dim=-1)
+        if self._only_posteriors:
+            return losses
+        return torch.where(targets.sum(dim=-1) > 0, losses, super().item_losses(logits, batch))
 
 
 # ---------------------------------------------------------------------- the decision
@@ -401,10 +415,8 @@ def _decide(
         f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"
     )
     if low > 0:
-        return (
-            _ALL_ROWS,
-            f"The last stage trains on all rows with {_PROBABLE[True] if votes else _CORRECTED_LOSS}: {found}.",
-        )
+        then = "" if votes else ", and then with the corrected loss"
+        return _ALL_ROWS, f"The last stage trains on all rows with {_PROBABLE[votes]}{then}: {found}."
     if high < 0:
         return _TRUSTED, f"The last stage trains on trusted rows only: {found}."
     start = f"The last stage trains on all rows with {_PROBABLE[votes]}, and then on trusted rows"
@@ -421,36 +433,3 @@ def correct_predictions(run: EstimationRun, stage: int, numbers: torch.Tensor) -
     for batch in run.infer(stage, "trusted", only=numbers):
         right[torch.searchsorted(numbers, batch.items)] = (batch.logits.argmax(dim=-1) == batch.labels).float()
     return run.sum_over_processes(right) > 0.5
-
-
-# ---------------------------------------------------------------------- the verdict
-def _first_verdict(
-    plain: torch.Tensor, ways: dict[str, Way], reasons: Sequence[str] = (), measured: str = _PLAIN_MEASURED
-) -> Verdict:
-    """The verdict before the last stage was judged."""
-    number = len(plain)
-    return Verdict(
-        chosen=FINAL,
-        ways={PLAIN: way_of(plain.numpy(), measured), **ways},
-        sentence=f"It can't be told if correction helps with {format_count(number, 'trusted labels')}.",
-        helps=None,
-        trusted_rows=number,
-        decisions=list(reasons),
-    )
-
-
-def _final_verdict(first: Verdict, way: Way, interval: tuple[float, float]) -> Verdict:
-    """The verdict with the way of the final model, and the interval of its difference from plain training."""
-    low, high = interval
-    helps = True if low > 0 else False if high < 0 else None
-    plain, number = first.ways[PLAIN], format_count(first.trusted_rows, "trusted labels")
-    values = f"an estimated {way.accuracy:.1%} of the predictions are right, against {plain.accuracy:.1%} after plain"
-    values += f" training on the noisy labels (difference {100 * low:+.1f} to {100 * high:+.1f} points, {number})."
-    start = {
-        True: "Correction helps",
-        False: "Correction does not help",
-        None: "It can't be told if correction helps",
-    }
-    return dataclasses.replace(
-        first, ways={**first.ways, FINAL: way}, sentence=f"{start[helps]}: {values}", helps=helps, final=True
-    )

@@ -17,7 +17,8 @@ from transformers import TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.correction.pool import MEMBERS
-from glc_hf.correction.verdict import Way, load_verdict
+from glc_hf.correction.verdict import Way, final_verdict, first_verdict, load_verdict
+from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.methods import auto
 from glc_hf.methods.auto import Auto
 from glc_hf.methods.base import Stage
@@ -220,7 +221,25 @@ def test_noisy_labels_that_are_clearly_better_are_used_with_the_corrected_loss(r
     epoch = torch.cat([trusted for _, trusted, _ in run.batches[:38]])
     assert (len(epoch), int(epoch.sum())) == (600, 180)
     (reason,) = run.trainer.verdict.decisions
-    assert reason.startswith("The last stage trains on all rows with the corrected loss: ")
+    assert ", and then with the corrected loss: " in reason
+    assert len(method.posterior_items) == 0  # since two thirds of the last stage
+
+
+def test_rows_without_probable_labels_have_the_corrected_loss_if_noisy_labels_are_believed(runs, monkeypatch):
+    method = runs("good").trainer.method
+    monkeypatch.setattr(method, "posterior_items", torch.tensor([3, 7]))
+    monkeypatch.setattr(method, "posteriors", torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]]))
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    labels, trusted = torch.tensor([0, 1, 2, 0]), torch.tensor([False, False, False, True])
+    losses = method.item_losses(logits, LabelBatch(labels, trusted, torch.tensor([3, 7, 8, 9])))
+    log_probs, matrix = logits.log_softmax(dim=-1), torch.tensor(method.matrix.probs).float()
+    expected = [
+        *-(method.posteriors * log_probs[:2]).sum(dim=-1),
+        -(log_probs[2].exp() @ matrix[:, 2]).log(),
+        -log_probs[3, 0],
+    ]
+    torch.testing.assert_close(losses, torch.stack(expected), atol=1e-5, rtol=1e-5)
+    assert method.last_stage().untrusted_items is None
 
 
 @pytest.mark.parametrize(
@@ -357,8 +376,8 @@ def test_way_of_the_final_model_is_within_its_interval_of_new_rows(runs):
     ],
 )
 def test_correction_helps_if_the_interval_of_the_difference_excludes_zero(interval, helps, start):
-    first = auto._first_verdict(flags(60), {})
-    verdict = auto._final_verdict(first, Way(0.7, 0.6, 0.8, "x"), interval)
+    first = first_verdict(flags(60).numpy(), {})
+    verdict = final_verdict(first, Way(0.7, 0.6, 0.8, "x"), interval)
     assert verdict.helps is helps
     assert verdict.sentence.startswith(f"{start}an estimated 70.0% of the predictions are right, against 60.0% ")
     assert f"(difference {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} points, " in verdict.sentence
