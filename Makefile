@@ -1,5 +1,6 @@
 # make demo   train on noisy digits and print the accuracy before and after correction
 # make test   run the linter, the type checker and the tests
+# make test-oldest  run the tests with the oldest supported versions, in an environment of its own (needs Python 3.10)
 # make docs   build the documentation site in site/
 # make wheel  build the wheel in dist/
 # make bench  measure the costs and update the tables in the docs
@@ -14,22 +15,24 @@ INSTALL = $(BIN)/python -m pip install -q $(addprefix -c ,$(CONSTRAINTS))
 DOCS_VENV ?= .venv-docs
 DOCS_REQUIREMENTS = $(PYTHON) -c "import tomllib; \
 	print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])"
+# The oldest supported Python, for the oldest supported versions of the packages.
+OLDEST_PYTHON ?= python3.10
 # Two test processes with one thread each use two cores best.
 TEST_PROCESSES ?= 2
 
 # The benchmarks in the cost table of docs/benchmarks.md; each writes a file in benchmarks/results/.
 BENCHMARKS ?= corrected_loss training_step source_costs estimation import_time robust_run
 
-.PHONY: demo test docs wheel bench long lint format clean
+.PHONY: demo test test-oldest docs wheel bench long lint format clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.demo: $(BIN)/python pyproject.toml $(CONSTRAINTS)
 	$(INSTALL) -e ".[demo]"
 	touch $@
 
-$(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.test: $(BIN)/python pyproject.toml $(CONSTRAINTS)
 	$(INSTALL) -e ".[test]"
 	touch $@ $(VENV)/.demo
 
@@ -50,6 +53,9 @@ format: $(VENV)/.test
 
 test: lint
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES)
+
+test-oldest:
+	$(MAKE) test PYTHON=$(OLDEST_PYTHON) VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
 
 $(DOCS_VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DOCS_VENV)

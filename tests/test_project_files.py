@@ -56,6 +56,17 @@ def test_dependencies_can_be_installed_with_the_oldest_claimed_python() -> None:
             assert _version(needed)[:2] <= lowest, f"{name} {bound} needs Python {needed}"
 
 
+def test_lower_bounds_are_the_oldest_versions_that_are_tested() -> None:
+    oldest = dict(re.findall(r"^([\w-]+)==(.*)$", _text("constraints-oldest.txt"), flags=re.M))
+    block = re.search(r"^dependencies = \[(.*?)^\]", _text("pyproject.toml"), flags=re.M | re.S)[1]
+    bounds = dict(re.findall(r'"(\w+)>=([\d.]+)"', block))
+    assert len(bounds) >= 10
+    pinned = {name.lower(): version for name, version in oldest.items()}
+    for name, bound in bounds.items():
+        version = _version(pinned[name.lower()])
+        assert version[: len(_version(bound))] == _version(bound), name
+
+
 def test_workflow_calls_targets_of_the_makefile() -> None:
     targets = set(re.search(r"^\.PHONY: (.*)$", _text("Makefile"), flags=re.M)[1].split())
     for name in (".github/workflows/ci.yml", "CONTRIBUTING.md", ".github/pull_request_template.md"):

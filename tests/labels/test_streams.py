@@ -7,6 +7,7 @@ Streams of `to_iterable_dataset` give Arrow tables; after `map` they give Python
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import warnings
 
@@ -122,8 +123,9 @@ def test_a_stream_indexed_by_position_can_not_be_sharded(rows, matrix):
         noisy.shard(2, 1)
     with pytest.warns(UserWarning, match="one of 2 readers reads this whole stream"):
         noisy.shard(2, 0)
-    with pytest.raises(ValueError, match="num_shards=1"):
-        split_dataset_by_node(noisy, 0, 2, strategy="shards")
+    if "strategy" in inspect.signature(split_dataset_by_node).parameters:  # of datasets 5.1 and later
+        with pytest.raises(ValueError, match="num_shards=1"):
+            split_dataset_by_node(noisy, 0, 2, strategy="shards")
     assert noisy.reshard().num_shards == 1
 
 
