@@ -8,13 +8,19 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging
 
 from glc_hf.hub.facts import FACTS_FILE
+
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 logger = logging.get_logger(__name__)
@@ -25,6 +31,8 @@ COMPARISON_FILE = "comparison.json"
 # Not pushed, like everything whose name starts with an underscore.
 LOCK_FILE = "_run.lock"
 _SHOWN_FILES = 3
+# On Windows nobody else can read a locked byte, so it is one behind the text of the file.
+_LOCKED_BYTE = 1 << 20
 # Folders that this process has locked, with the number of blocks that use them.
 _locked: dict[Path, int] = {}
 
@@ -86,9 +94,7 @@ def locked(folder: str | Path) -> Iterator[None]:
             del _locked[folder]
         if file is not None:
             # After an error the file stays beside what was written, to say that it is of a run.
-            if finished or len(os.listdir(folder)) == 1:
-                (folder / LOCK_FILE).unlink(missing_ok=True)  # while it is locked: see `_lock`
-            os.close(file)
+            _unlock(file, folder / LOCK_FILE, remove=finished or len(os.listdir(folder)) == 1)
 
 
 def locks_output_folder(train: Callable) -> Callable:
@@ -105,16 +111,12 @@ def locks_output_folder(train: Callable) -> Callable:
 
 def _lock(folder: Path) -> int | None:
     """Create and lock the file; `None` where files can't be locked."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK_FILE
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_file(file)
         except BlockingIOError:
             owner = os.read(file, 200).decode(errors="replace")
             os.close(file)
@@ -135,6 +137,40 @@ def _lock(folder: Path) -> int | None:
             os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
             return file
         os.close(file)  # the run before has just removed the file
+
+
+def _lock_file(file: int) -> None:
+    """Lock an open file, or raise `BlockingIOError` if another process has locked it."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    try:
+        _lock_byte(file, "LK_NBLCK")
+    except PermissionError as error:
+        raise BlockingIOError(*error.args) from None
+
+
+def _lock_byte(file: int, mode: str) -> None:
+    import msvcrt
+
+    os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
+    try:
+        msvcrt.locking(file, getattr(msvcrt, mode), 1)
+    finally:
+        os.lseek(file, 0, os.SEEK_SET)
+
+
+def _unlock(file: int, path: Path, remove: bool) -> None:
+    if fcntl is not None:
+        if remove:
+            path.unlink(missing_ok=True)  # while it is locked: see `_lock`
+        os.close(file)
+        return
+    _lock_byte(file, "LK_UNLCK")
+    os.close(file)
+    if remove:
+        with suppress(PermissionError):  # an open file can't be removed: another run has it
+            path.unlink(missing_ok=True)
 
 
 def _owner(text: str) -> str:

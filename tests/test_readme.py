@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,17 +170,29 @@ def test_the_guide_shows_how_to_get_the_intervals_of_a_matrix() -> None:
     assert names["low"].tolist() == matrix.noise_rate_interval()[0].tolist()
 
 
-def test_the_guide_shows_how_to_train_a_head_on_a_sentence_encoder(tmp_path: Path, small_model: Path) -> None:
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+@pytest.mark.parametrize("library", ["sentence_transformers", "setfit"])
+def test_the_guide_shows_how_to_train_a_head_on_a_sentence_encoder(
+    tmp_path: Path, small_model: Path, library: str
+) -> None:
+    package = pytest.importorskip(library)
     import torch
 
     from glc_hf import GLCConfig, GLCTrainer
     from tests.training.tiny import config
 
+    def load(name: str) -> Any:
+        if library == "setfit":
+            model = package.SetFitModel.from_pretrained(str(small_model), device="cpu")
+            settings = {"output_dir": str(tmp_path / "setfit"), "max_steps": 2, "report_to": "none"}
+            trusted = Dataset.from_dict(rows).filter(lambda row: row["trusted"]).select_columns(["text", "label"])
+            package.Trainer(model, args=package.TrainingArguments(**settings), train_dataset=trusted).train()
+            return model.model_body
+        return package.SentenceTransformer(str(small_model), device="cpu")
+
     rows = {"text": ["good film", "bad film", "film"] * 20, "label": [0, 1, 2] * 20, "trusted": [True, False] * 30}
     names = {
         "torch": torch,
-        "SentenceTransformer": lambda name: sentence_transformers.SentenceTransformer(str(small_model), device="cpu"),
+        "SentenceTransformer": load,
         "GLCConfig": lambda **settings: config(**{"folder": tmp_path, **settings, "output_dir": str(tmp_path)}),
         "GLCTrainer": GLCTrainer,
         "data": Dataset.from_dict(rows),

@@ -7,15 +7,17 @@ import logging
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from glc_hf._compat import is_installed
-from glc_hf.cli.main import Terminated, printable
+from glc_hf.cli.main import INTERRUPTED, TERMINATED, Terminated, printable
 
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 # Progress bars on the terminal now; an error or Ctrl-C must not leave one behind.
 _shown: list[Progress] = []
+# Seconds in which a signal that a launcher passes on arrives a second time.
+_SAME_SIGNAL = 5.0
 
 
 def show_progress(trainer: GLCTrainer) -> None:
@@ -216,48 +220,71 @@ def say(text: str) -> None:
 class SaveOnInterrupt(TrainerCallback):
     """
     The first Ctrl-C or SIGTERM saves a checkpoint after the current step and stops the run; a second one stops it at
-    once.
+    once. Both have their usual effect if checkpoints are off.
 
-    Both have their usual effect if checkpoints are off, and with several processes: they receive it in different
-    steps.
+    Several processes receive a signal in different steps, or only one of them receives it. So they compare after each
+    step, and all of them save and stop after the same one. A launcher passes on signals that the processes have
+    received themselves: with several processes, a second one within a few seconds is taken for the first.
     """
 
     def __init__(self) -> None:
-        self.interrupted: int | None = None  # by which signal
+        self.received: int | None = None  # the signal
+        self.received_at = 0.0
+        self.several = self.stopping = False
+        self.main_process = True
+        self.compares = False
         self.previous_handlers: dict[int, Any] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.interrupted = None
-        one_process = args.world_size == 1 and threading.current_thread() is threading.main_thread()
-        if one_process and args.save_strategy != "no":
+        self.received = None
+        self.several, self.main_process = args.world_size > 1, args.process_index == 0
+        self.compares = self.several and args.save_strategy != "no" and torch.distributed.is_initialized()
+        handles = args.save_strategy != "no" and self.compares == self.several
+        if handles and threading.current_thread() is threading.main_thread() and not self.previous_handlers:
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.previous_handlers[number] = signal.signal(number, self.handle_interrupt)
 
     def handle_interrupt(self, number: int = signal.SIGINT, *_: Any) -> None:
         """Handle SIGINT and SIGTERM."""
-        if self.interrupted is not None:
+        if self.received is None:
+            self.received, self.received_at = number, time.monotonic()
+            if self.main_process:
+                text = "saving a checkpoint before stopping; press Ctrl-C again to stop at once."
+                print(f"\n{text}", file=sys.stderr, flush=True)
+        elif not self.several or (not self.stopping and time.monotonic() - self.received_at > _SAME_SIGNAL):
             self._stop()
-        self.interrupted = number
-        print(
-            "\nsaving a checkpoint before stopping; press Ctrl-C again to stop at once.", file=sys.stderr, flush=True
-        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.interrupted is not None:
+        if self._is_interrupted(args):
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.interrupted is not None:
+        if self._is_interrupted(args):  # a process that stops before the others have saved would end them, too
             self._stop()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.interrupted is not None:
+        if self._is_interrupted(args):
             self._stop()
         self._restore_handlers()
 
+    def _is_interrupted(self, args: Any) -> bool:
+        """Whether this process, or any of several, has received a signal. Returns the same in all of them."""
+        if not self.compares:
+            return self.received is not None
+        number = torch.tensor(self.received or 0, device=args.device)
+        torch.distributed.all_reduce(number, torch.distributed.ReduceOp.MAX)
+        if number and self.received is None:
+            self.handle_interrupt(int(number))
+        return bool(number)
+
     def _stop(self) -> None:
-        self._restore_handlers()
-        raise Terminated if self.interrupted == signal.SIGTERM else KeyboardInterrupt
+        if not self.several:
+            self._restore_handlers()
+        # With several processes the handlers stay: the launcher terminates the others when the first one has ended.
+        self.stopping, terminated = True, self.received == signal.SIGTERM
+        if not self.main_process:
+            sys.exit(TERMINATED if terminated else INTERRUPTED)  # the main process prints how to resume
+        raise Terminated if terminated else KeyboardInterrupt
 
     def _restore_handlers(self) -> None:
         while self.previous_handlers:

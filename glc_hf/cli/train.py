@@ -8,6 +8,7 @@ The path of a run: `parsing` (options), `run`, `data` (load rows), `model` (load
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 
@@ -48,7 +49,9 @@ def when_interrupted(argv: list[str]) -> str:
     extra = [] if resumes else ["--resume_from_checkpoint", "True"]
     shown = _without_tokens(argv)
     hint = "" if shown == argv else " (the token is not shown: set HF_TOKEN, or add it)"
-    return f"Resume from the last checkpoint with{hint}:\n{shlex.join(['glc-hf', 'train', *shown, *extra])}"
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    launched = f", launched on {processes} processes again," if processes > 1 else ""
+    return f"Resume from the last checkpoint{launched} with{hint}:\n{shlex.join(['glc-hf', 'train', *shown, *extra])}"
 
 
 def _without_tokens(argv: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback, set_seed
+from transformers.integrations import TrackioCallback
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import speed_metrics
 from transformers.utils import logging
@@ -305,6 +306,8 @@ def _rebound(value: Any, parent: Any, trainer: StageTrainer) -> Any:
 
 
 def _stage_callback(callback: TrainerCallback, parent: Any, trainer: StageTrainer) -> TrainerCallback:
+    if isinstance(callback, TrackioCallback):
+        return _open_run(callback, parent)
     copied = copy.copy(callback)
     if not type(callback).__module__.startswith("glc_hf."):  # these ask whether the stage is the last one
         for name, value in list(getattr(copied, "__dict__", {}).items()):
@@ -312,6 +315,22 @@ def _stage_callback(callback: TrainerCallback, parent: Any, trainer: StageTraine
             if rebound is not value:
                 setattr(copied, name, rebound)
     return copied
+
+
+def _open_run(callback: TrackioCallback, parent: Any) -> TrackioCallback:
+    """A callback for a first stage whose run goes on in the next stage: the stages share what is known about the run,
+    it has the arguments of the last stage, and the end of a first stage does not end it."""
+
+    class OpenRun(type(callback)):
+        def setup(self, args: Any, state: Any, model: Any = None, **kwargs: Any) -> None:
+            super().setup(parent.args, state, model, **kwargs)
+
+        def on_train_end(self, *args: Any, **kwargs: Any) -> None:
+            return
+
+    opened = object.__new__(OpenRun)
+    opened.__dict__ = callback.__dict__
+    return opened
 
 
 def stage_arguments(parent: Any, number: int, stage: Stage) -> GLCConfig:

@@ -7,10 +7,13 @@ share one launch, because starting the processes takes longer than running the c
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
+import signal
 import sys
 import tempfile
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,6 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from glc_hf import GLCTrainer, mark_trusted
 from glc_hf.cli.main import main as main_of_command
+from glc_hf.cli.terminal import SaveOnInterrupt
 from glc_hf.correction import pool, pool_data
 from glc_hf.methods.base import Stage
 from glc_hf.methods.glc import GoldLossCorrection
@@ -79,6 +83,8 @@ def run_cases(folder: Path) -> dict[str, Any]:
         if processes <= 2:  # it takes long
             _train_auto(folder / "auto", processes, results)
             _train_by_command(folder / "command", processes, results)
+        if processes == 2:
+            _stop_and_resume_command(folder / "stopped", results)
     weak = config(folder / "weak", per_device_train_batch_size=GLOBAL_BATCH // processes)
     noisy, _ = label_by_weak_classifier(text_rows(50), bert(), weak, num_train_epochs=1)
     results["weak"] = noisy["label"][:]
@@ -160,15 +166,39 @@ def _train_by_command(folder: Path, processes: int, results: dict[str, Any]) -> 
         write_csv(data, sentences(120))
     if processes > 1:
         torch.distributed.barrier()
+    _run_command(folder, processes, results, "--save_strategy", "no")
+
+
+def _run_command(folder: Path, processes: int, results: dict[str, Any], *words: str) -> None:
     code = main_of_command([
-        "train", "--dataset", str(data), "--model", str(model), "--output-dir", str(folder), "--method", "glc",
-        "--noise", "flip", "--trusted-fraction", "0.3", "--max_steps", "12", "--save_strategy", "no",
-        "--per_device_train_batch_size", str(8 // processes),
+        "train", "--dataset", str(folder.parent / "train.csv"), "--model", str(folder.parent / "tiny-bert"),
+        "--output-dir", str(folder), "--method", "glc", "--noise", "flip", "--trusted-fraction", "0.3",
+        "--max_steps", "12", "--per_device_train_batch_size", str(8 // processes), *words,
     ])  # fmt: skip
-    assert code == 0
+    if code != 0:
+        sys.exit(code)
     if int(os.environ.get("RANK", "0")) == 0:
         saved = load_file(folder / "model.safetensors")
-        results["tensors"].update({f"command/{name}": value for name, value in saved.items()})
+        results["tensors"].update({f"{folder.name}/{name}": value for name, value in saved.items()})
+
+
+def _stop_and_resume_command(folder: Path, results: dict[str, Any]) -> None:
+    """Train with the same command. The second process receives SIGTERM in the third step of the last stage, and the
+    launcher terminates the first one a moment after it. Then resume the run."""
+    rank, handler = int(os.environ["RANK"]), signal.getsignal(signal.SIGTERM)
+
+    def terminate(self: SaveOnInterrupt, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if rank == 1 and (args.output_dir, state.global_step) == (str(folder), 2):
+            signal.raise_signal(signal.SIGTERM)
+
+    with redirect_stderr(io.StringIO()) as printed, patch.object(SaveOnInterrupt, "on_step_begin", terminate):
+        try:
+            _run_command(folder, 2, results, "--save_strategy", "steps")
+        except SystemExit as stop:
+            signal.raise_signal(signal.SIGTERM)
+            results["stopped"] = _gather([stop.code, printed.getvalue(), sorted(os.listdir(folder))])
+    signal.signal(signal.SIGTERM, handler)
+    _run_command(folder, 2, results, "--save_strategy", "steps", "--resume_from_checkpoint", "True")
 
 
 def _estimate(folder: Path, count: int, batch: int) -> list[list[float]]:

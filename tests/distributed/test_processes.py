@@ -52,11 +52,25 @@ def test_two_processes_give_the_same_weights_as_one(one, two, case):
     check_equal(one, two, case)
 
 
-def test_command_with_two_processes_gives_the_same_weights_as_one(one, two):
-    for name in [name for name in one["tensors"] if name.startswith("command/")]:
+@pytest.mark.parametrize("case", ["command", "stopped"])
+def test_command_with_two_processes_gives_the_same_weights_as_one(one, two, case):
+    """Also if it was stopped by a signal, and resumed."""
+    names = [name.removeprefix("command/") for name in one["tensors"] if name.startswith("command/")]
+    assert names
+    for name in names:
         if not name.endswith("key.bias"):  # its gradient is zero except for rounding, which Adam scales up
-            torch.testing.assert_close(two["tensors"][name], one["tensors"][name], atol=1e-5, rtol=0, msg=name)
-    assert any(name.startswith("command/") for name in one["tensors"])
+            expected = one["tensors"][f"command/{name}"]
+            torch.testing.assert_close(two["tensors"][f"{case}/{name}"], expected, atol=1e-5, rtol=0, msg=name)
+
+
+def test_signal_to_one_process_stops_all_of_them_with_a_checkpoint(two):
+    (code, printed, files), (other_code, other_printed, _) = two["stopped"]
+    assert (code, other_code) == (143, 143)
+    assert "saving a checkpoint before stopping" in printed
+    assert "terminated. Resume from the last checkpoint, launched on 2 processes again, with:\nglc-hf train" in printed
+    assert "stopping" not in other_printed
+    assert "Resume" not in other_printed
+    assert [name for name in files if name.startswith("checkpoint-")] == ["checkpoint-3"]
 
 
 def check_equal(one, several, case):

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from glc_hf import GLCTrainer
+from glc_hf import GLCTrainer, output_folder
 from glc_hf.output_folder import LOCK_FILE, locked
 from tests.training.tiny import bert, config, noisy_text_rows
 
@@ -128,3 +131,46 @@ def test_lock_is_released_after_an_error_and_marks_the_folder(tmp_path: Path, tr
     with pytest.raises(FileNotFoundError), locked(output), locked(output):
         (output / "model.safetensors").write_text("half of it").bit_length() and (output / "none").read_text()
     assert train(data=noisy_csv(tmp_path / "train.csv")).code == 0
+
+
+def test_folder_is_locked_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows: its module `msvcrt` is imitated with the locks of bytes that this system has."""
+    fcntl, output = pytest.importorskip("fcntl"), tmp_path / "out"
+
+    def locking(file: int, mode: int, size: int) -> None:
+        try:
+            fcntl.lockf(file, mode, size, 0, os.SEEK_CUR)
+        except BlockingIOError:
+            raise PermissionError(errno.EACCES, "Permission denied") from None
+
+    modes = {"LK_NBLCK": fcntl.LOCK_EX | fcntl.LOCK_NB, "LK_UNLCK": fcntl.LOCK_UN}
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, **modes))
+    monkeypatch.setattr(output_folder, "fcntl", None)
+    with locked(output):
+        other = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        command = [sys.executable, "-c", other, str(output / LOCK_FILE)]
+        assert "BlockingIOError" in subprocess.run(command, capture_output=True, text=True).stderr
+        assert json.loads((output / LOCK_FILE).read_text())["pid"] == os.getpid()
+    assert not (output / LOCK_FILE).exists()
+
+    other = """
+import fcntl, json, os, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(json.dumps({"pid": os.getpid(), "host": "here"}), file=file, flush=True)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", other, str(output / LOCK_FILE)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"locked\n"
+        message = rf"another run is writing .*process {process.pid} on here"
+        with pytest.raises(ValueError, match=message), locked(output):
+            pass
+    finally:
+        process.kill()
+        process.wait()
+    with locked(output):  # the file that it left behind locks nothing
+        pass
+    assert not (output / LOCK_FILE).exists()

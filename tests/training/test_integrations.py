@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
+
 import pytest
 from transformers import TrainerCallback
 from transformers.integrations import integration_utils
@@ -51,6 +55,61 @@ def test_tensorboard_has_a_folder_and_a_group_per_stage(tmp_path):
     assert "stage1/loss" in tags["stage1"]
     assert "train/loss" in tags["last"]
     assert not any(tag.startswith("stage1/") for tag in tags["last"])
+
+
+def _train_tracked(folder, evaluates_first=False, **settings):
+    settings = config(folder, max_steps=2, logging_steps=1, eval_strategy="steps", eval_steps=2, **settings)
+    trainer = GLCTrainer(bert(), settings, train_dataset=noisy_text_rows(), eval_dataset=text_rows(20))
+    if evaluates_first:
+        trainer.evaluate()  # starts the run of the tracker
+    trainer.train()
+
+
+def _check_logs(logs):
+    """Each stage has its own group of metrics, with the steps of the stage."""
+    steps = {"stage1/loss": [], "train/loss": []}
+    for entry in logs:
+        for name in steps.keys() & entry.keys():
+            steps[name].append(entry["train/global_step"])
+    assert steps == {"stage1/loss": [1, 2], "train/loss": [1, 2]}
+    names = set().union(*logs)
+    assert {"stage1/eval_accuracy", "eval/accuracy"} <= names
+    assert not [name for name in names if name.startswith("train/stage")]
+
+
+def test_wandb_has_one_run_with_a_group_per_stage(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    logs, log = [], wandb.Run.log
+    monkeypatch.setattr(wandb.Run, "log", lambda run, data, *args: (logs.append(data), log(run, data, *args))[1])
+    try:
+        _train_tracked(tmp_path / "out", report_to=["wandb"])
+        assert wandb.run.step == len(logs)
+        assert {"stage1/loss", "train/loss"} <= set(dict(wandb.run.summary))
+        assert wandb.run.config["output_dir"] == str(tmp_path / "out")
+    finally:
+        wandb.finish()
+    assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 1
+    _check_logs(logs)
+
+
+@pytest.mark.parametrize("evaluates_first", [False, True])
+def test_trackio_has_one_run_with_a_group_per_stage(tmp_path, monkeypatch, evaluates_first):
+    pytest.importorskip("trackio")
+    from trackio import sqlite_storage, utils
+
+    for module in (sqlite_storage, utils):
+        monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
+    _train_tracked(tmp_path / "out", evaluates_first, report_to=["trackio"], project="noisy")
+    with closing(sqlite3.connect(tmp_path / "trackio" / "noisy.db")) as database:
+        entries = database.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id").fetchall()
+        configs = database.execute("SELECT config FROM configs").fetchall()
+    assert len({name for name, *_ in entries}) == 1
+    assert [step for _, step, _ in entries] == list(range(len(entries)))
+    _check_logs([json.loads(metrics) for *_, metrics in entries])
+    assert [json.loads(content)["output_dir"] for (content,) in configs] == [str(tmp_path / "out")]
 
 
 def test_hyperparameter_search_sets_both_stages(tmp_path):
