@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from transformers.utils import logging
 from glc_hf.hub.facts import FACTS_FILE
 
 
+fcntl: Any
 try:
-    import fcntl
+    fcntl = import_module("fcntl")
 except ImportError:  # Windows
     fcntl = None
 
@@ -151,8 +153,7 @@ def _lock_file(file: int) -> None:
 
 
 def _lock_byte(file: int, mode: str) -> None:
-    import msvcrt
-
+    msvcrt: Any = import_module("msvcrt")
     os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
     try:
         msvcrt.locking(file, getattr(msvcrt, mode), 1)

@@ -321,7 +321,9 @@ def _open_run(callback: TrackioCallback, parent: Any) -> TrackioCallback:
     """A callback for a first stage whose run goes on in the next stage: the stages share what is known about the run,
     it has the arguments of the last stage, and the end of a first stage does not end it."""
 
-    class OpenRun(type(callback)):
+    kind: Any = type(callback)
+
+    class OpenRun(kind):
         def setup(self, args: Any, state: Any, model: Any = None, **kwargs: Any) -> None:
             super().setup(parent.args, state, model, **kwargs)
 

@@ -117,8 +117,9 @@ def test_auto_decides_and_judges_the_same_with_two_processes(one, two):
         assert ours["ways"][name]["measured"] == way["measured"]
         assert ours["ways"][name]["accuracy"] == pytest.approx(way["accuracy"], abs=0.04), name
     np.testing.assert_allclose(two["auto"]["matrix"], one["auto"]["matrix"], atol=0.03)
-    for name in ("train_loss", "stage1_train_loss"):
-        assert two["auto"][name] == pytest.approx(one["auto"][name], abs=1e-5), name
+    assert two["auto"]["stage1_train_loss"] == pytest.approx(one["auto"]["stage1_train_loss"], abs=1e-5)
+    # The last stage learns probabilities of linear models, which are as exact as the optimizer that fitted them.
+    assert two["auto"]["train_loss"] == pytest.approx(one["auto"]["train_loss"], abs=1e-4)
     for name in [name for name in one["tensors"] if name.startswith("auto/")]:
         if not name.endswith("key.bias"):  # its gradient is zero except for rounding, which Adam scales up
             torch.testing.assert_close(two["tensors"][name], one["tensors"][name], atol=5e-4, rtol=0, msg=name)
