@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 
 from glc_hf._compat import indices_table
 from glc_hf.audit.decisions import SKIP, Decision, Decisions
 from glc_hf.audit.row_checks import as_text, fingerprint, row_checks
 from glc_hf.audit.suggestions import read_suggestions
-from glc_hf.labels.columns import LABEL_SOURCE_COLUMN, find_label_column
+from glc_hf.labels.columns import LABEL_SOURCE_COLUMN, ORIGINAL_LABEL_COLUMN, find_label_column
 from glc_hf.labels.reading import IGNORED_LABEL, class_names, parse_flag
 from glc_hf.labels.storage import column_in_order, is_list_type, with_columns
 
@@ -65,8 +66,10 @@ def apply_decisions(
     - The trusted column is true for checked labels. Other rows keep their flag; without such a column they get false.
     - The column `label_source` is `"reviewed"` for labels that a person checked, `"suggested"` for suggestions taken
       without review, and `"given"` for the rest. Values of an earlier round stay.
+    - The column `original_label` has the label of the noisy source: the one before the decisions, or none (`None`) if
+      it was trusted already. A column with this name stays as it is; decisions on votes add none.
 
-    If rows contain lists of labels, the flags and `label_source` are lists too.
+    If rows contain lists of labels, the flags, `label_source` and `original_label` are lists too.
 
     Args:
         dataset (`Dataset`): The rows that were audited, in the same order. It is not changed.
@@ -111,6 +114,8 @@ def correct_labels(
     labels = _Labels(dataset, column, decisions)
     flags = _flags(dataset, trusted_column, labels)
     sources = _sources(dataset, labels)
+    kept = ORIGINAL_LABEL_COLUMN in dataset.column_names or decisions.from_votes
+    original = None if kept else _originals(labels.values, flags, sources)
     counts = dict.fromkeys(("reviewed", "changed", "suggested", "skipped"), 0)
     decided, changed = set(), set()
     for entry in decisions.entries:
@@ -132,10 +137,9 @@ def correct_labels(
                 counts["suggested"] += 1
                 changed.add(entry.row)
                 _put(sources, entry, SUGGESTED)
-    result = _with_new_columns(dataset, column, trusted_column, labels, flags, sources)
-    return Corrections(
-        result, **counts, label_column=column, changed_rows=changed, added=(trusted_column, LABEL_SOURCE_COLUMN)
-    )
+    result = _with_new_columns(dataset, column, trusted_column, labels, flags, sources, original)
+    added = (trusted_column, LABEL_SOURCE_COLUMN, *(() if original is None else (ORIGINAL_LABEL_COLUMN,)))
+    return Corrections(result, **counts, label_column=column, changed_rows=changed, added=added)
 
 
 def with_texts(corrections: Corrections, texts: Dataset) -> Dataset:
@@ -159,6 +163,10 @@ def with_texts(corrections: Corrections, texts: Dataset) -> Dataset:
             ]
             values = pa.chunked_array([pa.array(values, pa.string())])
         columns[name], features[name] = values, Value("string")
+    if ORIGINAL_LABEL_COLUMN in corrections.added:
+        known = column_in_order(dataset, ORIGINAL_LABEL_COLUMN).is_valid()
+        values = pc.if_else(known, column_in_order(texts, corrections.label_column), None)
+        columns[ORIGINAL_LABEL_COLUMN], features[ORIGINAL_LABEL_COLUMN] = values, Value("string")
     return with_columns(dataset, columns, Features({**dataset.features, **features}), {}, "with_texts", {})
 
 
@@ -337,8 +345,27 @@ def _sources(dataset: Dataset, labels: _Labels) -> list[Any]:
     return [[GIVEN] * len(row or ()) for row in labels.values]
 
 
+def _originals(labels: list[Any], flags: list[Any], sources: list[Any]) -> list[Any]:
+    """Return the labels of the noisy source: those that nobody has checked or changed, `None` for others."""
+    if any(isinstance(row, list) for row in labels):
+        return [
+            None if row is None else _originals(row, flag, source or [None] * len(row))
+            for row, flag, source in zip(labels, flags, sources, strict=True)
+        ]
+    return [
+        label if source in (GIVEN, None) and not flag else None
+        for label, flag, source in zip(labels, flags, sources, strict=True)
+    ]
+
+
 def _with_new_columns(
-    dataset: Dataset, column: str, trusted_column: str, labels: _Labels, flags: list[Any], sources: list[Any]
+    dataset: Dataset,
+    column: str,
+    trusted_column: str,
+    labels: _Labels,
+    flags: list[Any],
+    sources: list[Any],
+    original: list[Any] | None,
 ) -> Dataset:
     if indices_table(dataset) is not None:
         dataset = dataset.with_format(None).flatten_indices()
@@ -353,4 +380,7 @@ def _with_new_columns(
         LABEL_SOURCE_COLUMN: pa.chunked_array([pa.array(sources, source_type)]),
     }
     features = Features({**dataset.features, trusted_column: flag_feature, LABEL_SOURCE_COLUMN: source_feature})
+    if original is not None:
+        columns[ORIGINAL_LABEL_COLUMN] = pa.chunked_array([pa.array(original, labels.type)])
+        features[ORIGINAL_LABEL_COLUMN] = dataset.features[column]
     return with_columns(dataset, columns, features, {}, "apply_decisions", {})

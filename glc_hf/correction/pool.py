@@ -334,8 +334,10 @@ class Pool:
 
     def weigh_given_labels(self, noisy: Tensor) -> None:
         """Set `given_weight` to the weight that makes the labels of trusted items most likely, with the noisy labels
-        of these items, `(n,)`."""
-        self.given_weight = _best_weight(self.held_out[:, -1], self._log_likelihood(noisy), self.labels)
+        of these items, `(n,)`, -1 where they are not known."""
+        known = noisy >= 0
+        likelihood = self._log_likelihood(noisy[known])
+        self.given_weight = _best_weight(self.held_out[known, -1], likelihood, self.labels[known])
 
 
 def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:

@@ -23,7 +23,10 @@ _DATASET_LABELS = ("fine_label", "class", "category", "target")
 _DATASET_TOKEN_LABELS = ("pos_tags", "ner_tags", "tags")
 # Added by `glc-hf apply`: where each label comes from.
 LABEL_SOURCE_COLUMN = "label_source"
-_ALL_LABELS = (*USUAL_LABEL_COLUMNS, *_DATASET_LABELS, *_DATASET_TOKEN_LABELS, LABEL_SOURCE_COLUMN)
+# Added by it too: the label of the noisy source. Not `given_label`, which is a column of audits.
+ORIGINAL_LABEL_COLUMN = "original_label"
+_ADDED_COLUMNS = (LABEL_SOURCE_COLUMN, ORIGINAL_LABEL_COLUMN)
+_ALL_LABELS = (*USUAL_LABEL_COLUMNS, *_DATASET_LABELS, *_DATASET_TOKEN_LABELS, *_ADDED_COLUMNS)
 
 _TEXTS = (
     "text", "sentence", "content", "review", "question", "utterance", "tweet", "comment", "document", "body",

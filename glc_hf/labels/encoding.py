@@ -53,7 +53,8 @@ def encode_labels(
         parts (`dict[str, Dataset]`): By the name used in messages; the `ClassLabel` of the first part that has one
             counts.
         column (`str`): Column of the labels.
-        second (`str`, *optional*): Second column of labels, encoded the same way in the parts that have it.
+        second (`str`, *optional*): Second column of labels, encoded the same way in the parts that have it. A missing
+            label becomes -1.
         names (`list[str]`, *optional*): The classes if they are known: those of a trained model.
         unlabeled (`tuple[str, ...]`, *optional*): Parts in which a missing label becomes -1 and is no error.
         votes (`Sequence[str]`, *optional*): Columns of votes. Names that occur only there are classes too.
@@ -68,10 +69,11 @@ def encode_labels(
     for name, part in parts.items():
         for labels in (column, second):
             if labels is not None and labels in part.column_names:
+                allow_missing = labels == second or name in unlabeled
                 if names is None:
-                    part = _as_integers(part, labels, name, name in unlabeled)
+                    part = _as_integers(part, labels, name, allow_missing)
                 else:
-                    part = _as_classes(part, labels, names, name, name in unlabeled)
+                    part = _as_classes(part, labels, names, name, allow_missing)
         encoded[name] = part
     return encoded, names
 

@@ -117,13 +117,13 @@ class LabeledRows:
         return lengths if rows is None else lengths[rows]
 
     def item_labels(self, items: Items, column: str | None = None) -> np.ndarray:
-        """The given labels of these items, or their values in another column."""
+        """The given labels of these items, or their values in another column, -1 where it has none."""
         chosen = self._chosen(items)
         if column is None:
             return self.labels.values[chosen].astype(np.int64, copy=False)
         # Read only these rows: in others the column may be empty.
         rows = self.rows_with(items)
-        values = read_integers(self.dataset.select(rows), column).values
+        values = read_integers(self.dataset.select(rows), column, missing=-1).values
         in_rows = np.isin(self._row_of_item, rows)
         if len(values) != in_rows.sum():
             raise ValueError(f"column {column!r} does not have one value per label of {self.label_column!r}.")

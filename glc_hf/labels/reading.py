@@ -63,10 +63,10 @@ def read_labels(dataset: Dataset, label_column: str, num_labels: int | None) -> 
     return labels
 
 
-def read_integers(dataset: Dataset, name: str) -> Column:
-    """Read a column of integers, or of lists of integers, without missing values."""
+def read_integers(dataset: Dataset, name: str, missing: int | None = None) -> Column:
+    """Read a column of integers, or of lists of integers. A missing value is an error, or becomes `missing`."""
     require_column(dataset.column_names, name, "column")
-    return parse_integers(column_in_order(dataset, name), name)
+    return parse_integers(column_in_order(dataset, name), name, missing=missing)
 
 
 def read_index(dataset: Dataset, index_column: str | None) -> RowIndex:
@@ -78,8 +78,10 @@ def read_index(dataset: Dataset, index_column: str | None) -> RowIndex:
     return RowIndex(values=values, column=index_column)
 
 
-def parse_integers(column: pa.ChunkedArray, name: str, index: RowIndex | None = None) -> Column:
-    """Convert an Arrow column to numpy; `index` names the rows in errors."""
+def parse_integers(
+    column: pa.ChunkedArray, name: str, index: RowIndex | None = None, missing: int | None = None
+) -> Column:
+    """Convert an Arrow column to numpy; `index` names the rows in errors, `missing` replaces missing values."""
     column = typed_if_empty(column, pa.int64())
     index = index or RowIndex()
     if not pa.types.is_integer(value_type(column)):
@@ -89,6 +91,9 @@ def parse_integers(column: pa.ChunkedArray, name: str, index: RowIndex | None = 
             f'`dataset.cast_column({name!r}, Value("int64"))`.'
         )
     values, offsets = flat_values(column)
+    if missing is not None and values.null_count:
+        values = pc.fill_null(values, missing)
+        column = values if offsets is None else column
     if column.null_count or values.null_count:
         if column.null_count:  # a missing list, or a missing value
             row = index.name(pc.index(column.is_null(), True).as_py())

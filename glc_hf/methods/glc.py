@@ -18,6 +18,7 @@ from glc_hf.correction.pool import refine_with_linear_model
 from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
 from glc_hf.correction.sources import SourceModel, fit_sources
 from glc_hf.correction.sources.vote_counts import vote_numbers, votes_of_rules
+from glc_hf.labels.encoding import NO_VOTE
 from glc_hf.labels.label_batch import SoftLabels
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import (
@@ -218,6 +219,13 @@ class GoldLossCorrection(MatrixMethod):
     def _count_pairs(self, run: EstimationRun) -> ConfusionAccumulator:
         true = torch.from_numpy(run.item_labels("trusted"))
         noisy = torch.from_numpy(run.item_labels("trusted", self.args.noisy_label_column))
+        known = noisy != NO_VOTE
+        if not known.any():
+            raise ValueError(
+                f"no trusted row has a label in column {self.args.noisy_label_column!r}, so estimator='paired' has "
+                "nothing to count: use estimator='gold'."
+            )
+        true, noisy = true[known], noisy[known]
         outside = (noisy < 0) | (noisy >= self.num_labels)
         if outside.any():
             raise ValueError(

@@ -134,7 +134,9 @@ class GLCConfig(
         estimator (`str`, *optional*, defaults to `"gold"`):
             `"gold"` as in the paper, or `"paired"`: if the trusted rows also have the label of the noisy source, the
             matrix is counted, and `glc` needs no first stage. `auto` uses the first stages for its decision.
-        noisy_label_column (`str`, *optional*): Column of those labels, for `estimator="paired"`.
+        noisy_label_column (`str`, *optional*):
+            Column of those labels, for `estimator="paired"`. Trusted rows in which it is empty (`None` or -1) are not
+            counted.
         missing_classes (`str`, *optional*, defaults to `"average"`):
             Matrix row of a class without trusted rows: `"average"` (the mean diagonal of the other rows, the rest
             spread evenly), `"identity"` or `"uniform"`. A warning lists these classes.

@@ -352,7 +352,7 @@ class StreamData(TrainingData):
                     "label_column=."
                 )
             labels = np.atleast_1d(row[label_column])
-            values = labels if column is None else np.atleast_1d(row[column])
+            values = labels if column is None else np.atleast_1d(-1 if row[column] is None else row[column])
             if len(values) != len(labels):
                 raise ValueError(f"column {column!r} does not have one value per label of {label_column!r}.")
             chosen = labels != IGNORED_LABEL

@@ -55,7 +55,7 @@ def test_labels_flags_and_sources_change_and_nothing_else() -> None:
     assert result["label"][:] == ["cat", "cow", "cow", "cat"]
     assert result["trusted"][:] == [False, True, False, True]
     assert result["label_source"][:] == ["given", "reviewed", "given", "reviewed"]
-    assert result.column_names == [*dataset.column_names, "trusted", "label_source"]
+    assert result.column_names == [*dataset.column_names, "trusted", "label_source", "original_label"]
     assert {name: result.features[name] for name in dataset.column_names} == dict(dataset.features)
     rest = [name for name in dataset.column_names if name != "label"]
     assert result.select_columns(rest)[:] == dataset.select_columns(rest)[:]
@@ -95,7 +95,7 @@ def test_numbers_that_are_names_and_classes_without_names() -> None:
 def test_flags_of_any_kind_stay_what_they_mean(trusted: list[Any]) -> None:
     result = apply_decisions(_dataset(trusted=trusted), [{"row": 1, "label": "cat"}])
     assert result["trusted"][:] == [True, True, False, True]
-    assert result.column_names == ["text", "label", "trusted", "label_source"]
+    assert result.column_names == ["text", "label", "trusted", "label_source", "original_label"]
 
 
 def test_missing_labels_and_flags_stay_missing() -> None:

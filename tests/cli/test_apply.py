@@ -62,7 +62,8 @@ def test_every_format_is_read_and_written(glc_hf, tmp_path: Path, source: str, t
     assert dataset.read_bytes() == before
     given = data_files.load_splits(str(dataset))["train"]
     result = data_files.load_splits(str(output))["train"]
-    assert result.column_names == [*given.column_names, "trusted", "label_source"]
+    assert result.column_names == [*given.column_names, "trusted", "label_source", "original_label"]
+    assert result["original_label"][:] == given["label"][:]
     assert result["text"][:] == given["text"][:]
     if target != ".csv":
         assert result.select_columns(["code", "price"])[:] == given.select_columns(["code", "price"])[:]
@@ -90,7 +91,7 @@ def test_integer_labels_of_a_csv_with_gaps_stay_integers(glc_hf, tmp_path: Path)
     assert glc_hf("apply", _decisions(tmp_path / "d.json", {"row": 2, "label": 0}), "--dataset", dataset,
                   "--output", output).code == 0  # fmt: skip
     assert output.read_text() == (
-        "text,label,trusted,label_source\na,0,false,given\nb,,false,given\nc,0,true,reviewed\n"
+        "text,label,trusted,label_source,original_label\na,0,false,given,0\nb,,false,given,\nc,0,true,reviewed,1\n"
     )
 
 
@@ -214,6 +215,7 @@ def test_words_decided_on_are_corrected_and_trusted_one_by_one(glc_hf, tmp_path:
     first, second = (json.loads(line) for line in output.read_text().splitlines())
     assert first == {
         "tokens": ["a", "cat"], "tags": [-100, 0], "trusted": [False, True], "label_source": ["given", "reviewed"],
+        "original_label": [-100, 2],
     }  # fmt: skip
     assert second["tags"] == [1]
 
@@ -275,3 +277,46 @@ def test_round_trip_from_training_to_training(glc_hf, tmp_path: Path, tiny_bert:
     again = glc_hf(*train, "--dataset", tmp_path / "cleaned.parquet", "--output-dir", tmp_path / "second")
     assert again.code == 0, again.err
     assert (tmp_path / "second" / "corruption_matrix.json").is_file()
+
+
+def test_original_labels_of_checked_rows_are_counted(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
+    """apply → train on both labels of the checked rows, which are words → audit. Rows that were trusted before have
+    one label and are not counted."""
+    rows, entries = [], []
+    for index, row in enumerate(text_rows(90)):
+        after = CLASSES[(CLASSES.index(row["label"]) + 1) % 3]
+        trusted, checked, wrong = index < 15, 15 <= index < 45, index % 2 == 1
+        rows.append({**row, "label": after if wrong and not trusted else row["label"], "trusted": str(trusted)})
+        entries += [{"row": index, "label": row["label"]}] if checked else []
+    dataset, cleaned = write_csv(tmp_path / "train.csv", rows), tmp_path / "cleaned.csv"
+    decisions = _decisions(tmp_path / "d.json", *entries)
+    assert glc_hf("apply", decisions, "--dataset", dataset, "--output", cleaned).code == 0
+    table = pd.read_csv(cleaned)
+    given = [row["label"] for row in rows]
+    assert table.original_label[:15].isna().all()
+    assert table.original_label[15:].tolist() == given[15:]
+    assert (table.label[15:45] != given[15:45]).sum() == 15
+
+    paired = ["--estimator", "paired", "--noisy-label-column", "original_label", "--smoothing", "0"]
+    argv = ["--dataset", cleaned, "--model", tiny_bert, "--max_steps", "2", *QUICK, *paired]
+    argv += ["--eval-dataset", write_csv(tmp_path / "test.csv", text_rows(12, seed=1))]
+    outcome = glc_hf("train", *argv, "--method", "glc", "--output-dir", tmp_path / "model")
+    assert outcome.code == 0, outcome.err
+    matrix = CorruptionMatrix.from_pretrained(tmp_path / "model")
+    assert matrix.probs[0] == pytest.approx([0.5, 0.5, 0.0])
+    assert matrix.trusted_rows.sum() == 30
+    outcome = glc_hf("audit", tmp_path / "model", "--dataset", cleaned)
+    assert outcome.code == 0, outcome.err
+    assert "counted on 30 trusted rows with their noisy labels" in outcome.out
+
+    # A second round keeps the column.
+    again = tmp_path / "again.csv"
+    assert glc_hf("apply", _decisions(tmp_path / "d.json", {"row": 50, "label": "tool"}), "--dataset", cleaned,
+                  "--output", again).code == 0  # fmt: skip
+    assert pd.read_csv(again).original_label.equals(table.original_label)
+
+    table["original_label"] = table.original_label.where(~table.trusted)
+    table.to_csv(tmp_path / "none.csv", index=False)
+    argv[1] = tmp_path / "none.csv"
+    complaint = glc_hf("train", *argv, "--method", "glc", "--output-dir", tmp_path / "none").complaint
+    assert "no trusted row has a label in column 'original_label'" in complaint

@@ -510,11 +510,13 @@ def test_paired_labels_give_the_matrix_and_the_pool_the_verdict(tmp_path):
     assert trainer.verdict.final
 
 
-@pytest.mark.parametrize(("shift", "weight"), [(0, 1.25), (1, 0.0)])
-def test_paired_labels_decide_how_far_given_labels_are_believed(tmp_path, monkeypatch, shift, weight):
-    """Noisy labels of trusted rows that are all right are believed, and those that are all wrong are not."""
+@pytest.mark.parametrize(("shift", "known", "weight"), [(0, 300, 1.25), (1, 300, 0.0), (0, 150, 1.25)])
+def test_paired_labels_decide_how_far_given_labels_are_believed(tmp_path, monkeypatch, shift, known, weight):
+    """Noisy labels of trusted rows that are all right are believed, and those that are all wrong are not. They may be
+    known for a part of the rows only."""
     data, pools, fit = rows_of_kind("good", 300, 0.3), [], auto.fit_pool
-    data = data.add_column("noisy", ((np.array(data["clean_label"]) + shift) % 3).tolist())
+    noisy = ((np.array(data["clean_label"]) + shift) % 3).tolist()
+    data = data.add_column("noisy", noisy[:known] + [None] * (300 - known))
     monkeypatch.setattr(auto, "fit_pool", lambda *words: pools.append(fit(*words)) or pools[-1])
     make_trainer(tmp_path, data, max_steps=4, estimator="paired", noisy_label_column="noisy").train()
     assert pools[0].given_weight == weight

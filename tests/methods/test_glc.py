@@ -49,6 +49,11 @@ def test_paired_estimator_counts_labels_without_a_first_stage(tmp_path):
     method.estimate(FakeRun([], [0, 0, 0, 0, 1, 1, 1], [True] * 6 + [False], noisy=[0, 1, 1, 1, 1, 0, 1]))
     np.testing.assert_allclose(method.matrix.probs, [[0.25, 0.75], [0.5, 0.5]])
     assert method.matrix.trusted_rows.tolist() == [4, 2]
+    method.estimate(FakeRun([], [0, 0, 0, 0, 1, 1, 1], [True] * 6 + [False], noisy=[0, 1, -1, 1, 1, -1, 1]))
+    np.testing.assert_allclose(method.matrix.probs, [[1 / 3, 2 / 3], [0.0, 1.0]])  # -1: not known
+    assert method.matrix.trusted_rows.tolist() == [3, 1]
+    with pytest.raises(ValueError, match="no trusted row has a label in column 'crowd'"):
+        method.estimate(FakeRun([], [0, 1], [True, True], noisy=[-1, -1]))
 
 
 def test_calibration_corrects_overconfidence(tmp_path):

@@ -90,8 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="glc-hf apply",
         description="Write a dataset with corrected labels: those decided on by a person, and optionally suggestions "
-        "of the audit. Checked rows are flagged as trusted, and the column label_source says where each label comes "
-        "from (given, reviewed, suggested). Nothing else changes, and the original is never overwritten.",
+        "of the audit. Checked rows are flagged as trusted, the column label_source says where each label comes "
+        "from (given, reviewed, suggested), and original_label has the label before. Nothing else changes, and the "
+        "original is never overwritten.",
     )
     add = parser.add_argument
     add(
