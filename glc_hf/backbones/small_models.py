@@ -305,7 +305,7 @@ class ImageMLPConfig(PreTrainedConfig):
         num_channels (`int`, *optional*, defaults to 1): Channels of the images.
         hidden_sizes (`list[int]`, *optional*, defaults to `[256]`):
             Units of the hidden layers. The default is the network of the paper's text; `[128, 128]` is that of the
-            authors' code.
+            authors' code. An empty list is a linear classifier.
     """
 
     model_type = "glc_mlp"
@@ -336,8 +336,8 @@ class ImageMLPForImageClassification(BackboneModel):
     ) -> ImageClassifierOutputWithNoAttention:
         """`pixel_values`, in [0, 1], have the shape `(rows, channels, image_size, image_size)`, `labels` `(rows,)`."""
         hidden = pixel_values.flatten(1)
-        if hidden.shape[1] != self.layers[0].in_features:
-            size, channels = self.config.image_size, self.config.num_channels
+        size, channels = self.config.image_size, self.config.num_channels
+        if hidden.shape[1] != channels * size**2:
             raise ValueError(
                 f"pixel_values have shape {tuple(pixel_values.shape)}; this network takes "
                 f"(rows, {channels}, {size}, {size})."

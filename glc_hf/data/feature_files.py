@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Features of rows in Arrow files: the cache of a linear probe, with a checksum of each file."""
+"""Features of rows in Arrow files: a cache for networks that are not trained, with a checksum of each file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import torch
+from transformers.utils import logging
 
 from glc_hf._compat import fingerprint_of
 
+
+logger = logging.get_logger(__name__)
 
 _CACHE_FORMAT = 2  # increased when the same key would mean other features
 _ROWS_PER_BATCH = 4096
@@ -45,6 +48,27 @@ def features_key(model: torch.nn.Module, dataset: datasets.Dataset, **more: Any)
 def cache_file(key: str) -> Path:
     """The file of the features with this key, in the cache folder of `datasets`."""
     return Path(datasets.config.HF_DATASETS_CACHE) / "glc_hf_features" / f"{key}.arrow"
+
+
+def cached_features(
+    key: str, embed: Callable[[], Iterable[tuple[torch.Tensor, torch.Tensor]]]
+) -> tuple[torch.Tensor | MappedRows, torch.Tensor]:
+    """
+    Return the features and item numbers with this key from the cache. If there are none, or the file is not as it was
+    written, they are computed and written.
+
+    Args:
+        key (`str`): From [`features_key`].
+        embed (`Callable`): Computes them, as batches of (features, item numbers).
+    """
+    file = cache_file(key)
+    damage = damage_of(file) if file.is_file() else None
+    if damage is not None:
+        logger.warning(f"the cached features in {file} {damage}: they are computed again.")
+    if damage is not None or not file.is_file():
+        write_features(file, embed())
+        write_checksum(file)
+    return read_features(file)
 
 
 def write_features(path: Path, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:

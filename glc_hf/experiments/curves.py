@@ -209,9 +209,15 @@ def paper_presets() -> list[str]:
     return list(dict.fromkeys(result.preset for result in paper_results()))
 
 
+def paper_preset(preset: str) -> str:
+    """Return the preset with the paper's settings for the dataset of a preset: `cifar10` for `cifar10-features`."""
+    return preset.removesuffix("-features")
+
+
 def paper_value(preset: str, noise: str | None, fraction: float, method: str) -> float | None:
     """Return the paper's figure for a row and a method, or `None` if there is none. Noise `None` stands for figures
     that are equal under uniform and flip noise, as for `trusted_only`."""
+    preset = paper_preset(preset)
     values = {
         result.value
         for result in paper_results()
@@ -223,4 +229,5 @@ def paper_value(preset: str, noise: str | None, fraction: float, method: str) ->
 
 def printed_percents(preset: str) -> dict[float, float]:
     """Map fractions as run to the percentages that the paper's tables print for them."""
-    return {result.fraction: result.percent_printed for result in paper_results() if result.preset == preset}
+    results = (result for result in paper_results() if result.preset == paper_preset(preset))
+    return {result.fraction: result.percent_printed for result in results}

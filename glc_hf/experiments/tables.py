@@ -20,6 +20,7 @@ from glc_hf.experiments.curves import (
     Setting,
     area_under_error_curve,
     method_order,
+    paper_preset,
     paper_presets,
     paper_value,
     printed_percents,
@@ -170,7 +171,7 @@ def _notes(table: Table, runs: Runs, points: Points) -> list[str]:
         if changed:
             pairs = ", ".join(f"{100 * fraction:g} (printed as {printed[fraction]:g})" for fraction in changed)
             notes.append(f"Percent trusted is what was run; the paper's table prints other figures: {pairs}.")
-    elif table.preset not in paper_presets():
+    elif paper_preset(table.preset) not in paper_presets():
         notes.append(f"The paper has no figures for {table.preset}; it has them for {', '.join(paper_presets())}.")
     else:
         notes.append("The paper has no figures for these rows.")

@@ -25,15 +25,7 @@ from transformers import (
 from transformers.utils import logging
 
 from glc_hf.correction.linear import FeatureTable, LinearHead
-from glc_hf.data.feature_files import (
-    MappedRows,
-    cache_file,
-    damage_of,
-    features_key,
-    read_features,
-    write_checksum,
-    write_features,
-)
+from glc_hf.data.feature_files import MappedRows, cached_features, features_key, read_features, write_features
 from glc_hf.methods.base import Inferred, Items, Part, logits_of
 from glc_hf.randomness import random_uint64
 from glc_hf.training.checks import without_adapter
@@ -83,14 +75,8 @@ class ProbeStage(TrainedStage):
     def table(self) -> FeatureTable:
         """The features of this process's items, from the cache if they are there."""
         if self._table is None:
-            file = cache_file(self._cache_key())
-            trainer, damage = self.trainer, damage_of(file) if file.is_file() else None
-            if damage is not None:
-                logger.warning(f"the cached features in {file} {damage}: they are computed again.")
-            if damage is not None or not file.is_file():
-                write_features(file, self._embed())
-                write_checksum(file)
-            features, numbers = read_features(file)
+            trainer = self.trainer
+            features, numbers = cached_features(self._cache_key(), self._embed)
             self._table = FeatureTable(
                 features, numbers, lambda tensor: sum_over_processes(trainer.accelerator, tensor), trainer.args.device
             )

@@ -76,6 +76,18 @@ class SmallImages(SmallPreset):
         return {"pixel_values": rows["pixel_values"]}, rows["label"]
 
 
+class SmallLinear(SmallImages):
+    """A linear classifier."""
+
+    name = "small_linear"
+
+    def network(self, data: PreparedData) -> torch.nn.Module:
+        """No hidden layer."""
+        from glc_hf.backbones import ImageMLPConfig, ImageMLPForImageClassification
+
+        return ImageMLPForImageClassification(ImageMLPConfig(image_size=4, hidden_sizes=[], num_labels=CLASSES))
+
+
 class SmallTexts(SmallPreset):
     """The mean of word vectors."""
 

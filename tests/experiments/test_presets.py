@@ -23,7 +23,10 @@ from glc_hf.experiments.presets.images import SUPERCLASSES, SmallImages
 from tests.training.tiny import same_weights, weights
 
 
-NAMES = ["cifar10", "cifar100", "clothing1m", "imdb", "mnist", "mnist_text", "sst", "svhn", "twitter"]
+NAMES = [
+    "cifar10", "cifar10-features", "cifar100", "cifar100-features", "clothing1m", "imdb", "mnist", "mnist_text", "sst",
+    "svhn", "twitter",
+]  # fmt: skip
 
 
 def write(folder: Path, splits: dict[str, dict[str, list]], features: dict[str, Any]) -> None:

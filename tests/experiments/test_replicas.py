@@ -16,7 +16,14 @@ from glc_hf.experiments.replicas.stacked_networks import LateAdam, StackedPercep
 from glc_hf.experiments.replicas.stacked_training import can_stack
 from glc_hf.methods import available_methods, get_method
 from glc_hf.methods.base import EstimationRun
-from tests.experiments.small_preset import SmallImages, SmallPreset, SmallTexts, SmallTextsLate, SmallWindows
+from tests.experiments.small_preset import (
+    SmallImages,
+    SmallLinear,
+    SmallPreset,
+    SmallTexts,
+    SmallTextsLate,
+    SmallWindows,
+)
 
 
 STRENGTHS = (0.0, 0.4, 0.9)
@@ -51,7 +58,9 @@ def _alone(preset: SmallPreset, method: str, strength: float, folder: Path) -> t
 
 
 @pytest.mark.parametrize(
-    "preset", [SmallImages(), SmallTexts(), SmallTextsLate(), SmallWindows()], ids=lambda preset: preset.name
+    "preset",
+    [SmallImages(), SmallLinear(), SmallTexts(), SmallTextsLate(), SmallWindows()],
+    ids=lambda preset: preset.name,
 )
 def test_each_replica_equals_the_run_trained_alone(preset: SmallPreset, tmp_path: Path) -> None:
     methods = METHODS if preset.name == "small_images" else ["no_correction", "glc", "distillation", "forward"]

@@ -157,7 +157,7 @@ def test_features_are_cached_by_weights_and_rows(tmp_path, cache, monkeypatch):
         written.append(path)
         write_features(path, batches)
 
-    monkeypatch.setattr("glc_hf.training.probe.write_features", spy)
+    monkeypatch.setattr("glc_hf.data.feature_files.write_features", spy)
     first = make_trainer(tmp_path / "1")
     first.train()
     assert len(list(cache.glob("*.arrow"))) == len(written) == 1

@@ -50,7 +50,8 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="NAME=VALUE",
-        help="options of the preset: vectors=FILE (twitter), architecture=NAME (svhn, cifar10, cifar100)",
+        help="options of the preset: vectors=FILE (twitter), architecture=NAME (svhn, cifar10, cifar100), "
+        "architecture=NAME weights=FILE image_size=N hidden_size=N (cifar10-features, cifar100-features)",
     )
     add("--matrices", action="store_true", help="write the estimated matrices too (for `glc-hf plot --matrices`)")
     add("--workers", type=int, metavar="N", help="number of processes with one thread each; default: one per core")
