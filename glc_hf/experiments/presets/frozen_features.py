@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
@@ -40,7 +40,7 @@ class CIFAR10Features(CIFAR10):
             last layer of the paper's networks.
     """
 
-    reported_options = ("architecture", "weights", "image_size", "hidden_size")
+    reported_options: ClassVar[tuple[str, ...]] = ("architecture", "weights", "image_size", "hidden_size")
     stacks = True
     num_train_epochs = 10
     batch_size = 128

@@ -77,7 +77,7 @@ class WideResNetPreset(Preset):
 
     paper_architecture: ClassVar[str] = "wide_resnet40_2_cifar"
     mirror: ClassVar[bool] = True
-    reported_options: tuple[str, ...] = ("architecture",)
+    reported_options: ClassVar[tuple[str, ...]] = ("architecture",)
     lr_scheduler_type = "cosine"
 
     def __init__(self, architecture: str | None = None) -> None:
