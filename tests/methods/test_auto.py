@@ -18,6 +18,7 @@ from transformers import TrainerCallback
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.correction.pool import MEMBERS
 from glc_hf.correction.verdict import Way, final_verdict, first_verdict, load_verdict
+from glc_hf.data import feature_files
 from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.methods import auto
 from glc_hf.methods.auto import Auto
@@ -195,9 +196,8 @@ def test_network_is_pretrained_if_its_configuration_names_a_model_or_the_option_
 def test_short_runs_embed_only_some_untrusted_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "_FEWEST_EMBEDDED", 50)
     embedded = []
-    monkeypatch.setattr(
-        probe, "write_features", lambda path, batches, write=probe.write_features: write(path, watched(batches))
-    )
+    write = feature_files.write_features
+    monkeypatch.setattr(feature_files, "write_features", lambda path, batches: write(path, watched(batches)))
 
     def watched(batches: Any) -> Iterator[Any]:
         for features, numbers in batches:
