@@ -129,6 +129,7 @@ class FinetuneCell:
         figures = {
             "accuracy": round(trainer.evaluate(test)["eval_accuracy"], 5),
             "processor_seconds": round(spent + seconds, 1),
+            "bf16": trainer.args.bf16,
             **more,
         }
         if trainer.verdict is not None:

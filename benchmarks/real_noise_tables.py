@@ -189,8 +189,13 @@ def mode_summary(runs: Sequence[Run], mode: str) -> str:
 
 
 def _cost_lines(runs: Sequence[Run], mode: str) -> list[str]:
-    """Processor time of `auto` compared with plain training of the same cell and seed."""
-    seconds = {(run["method"], _key(run)): run["processor_seconds"] for run in runs if run["mode"] == mode}
+    """Processor time of `auto` compared with plain training of the same cell and seed, on processors with the same
+    instructions for bf16."""
+    seconds = {
+        (run["method"], (_key(run), run.get("bf16", True))): run["processor_seconds"]
+        for run in runs
+        if run["mode"] == mode
+    }
     ratios = [
         value / seconds[PLAIN, key]
         for (name, key), value in seconds.items()
