@@ -80,7 +80,9 @@ class CorruptionMatrix:
         """(1 − strength)·I + strength/K: with probability `strength` the label is drawn uniformly from all K classes,
         including the true one."""
         num_labels, strength = _check_num_labels(num_labels), _check_strength(strength)
-        return cls((1 - strength) * np.eye(num_labels) + strength / num_labels, label_names)
+        probs = np.full((num_labels, num_labels), strength / num_labels)
+        np.fill_diagonal(probs, (1 - strength) + strength / num_labels)
+        return cls(probs, label_names)
 
     @classmethod
     def flip(

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import torch
 from datasets import ClassLabel, Dataset, List, Value
 
@@ -17,7 +18,7 @@ from glc_hf.correction.likelihood import posterior_over_true_labels
 from glc_hf.correction.sources import SourceModel
 from glc_hf.intervals import ACCURACY_LEVEL, format_count, format_level, normal_quantile, wilson_interval
 from glc_hf.labels.reading import IGNORED_LABEL
-from glc_hf.labels.storage import with_format_of
+from glc_hf.labels.storage import is_list_type, with_format_of
 from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 
@@ -26,6 +27,7 @@ GIVEN, SUGGESTED, P_WRONG, IS_ISSUE, SCORE = (
     "given_label", "suggested_label", "p_wrong", "is_label_issue", "label_score",
 )  # fmt: skip
 COLUMNS = GIVEN, SUGGESTED, P_WRONG, IS_ISSUE, SCORE
+_PROBABILITIES_AT_ONCE = 2**22
 
 
 class Verdicts(NamedTuple):
@@ -52,7 +54,18 @@ def verdicts_on(
         trusted (`Tensor` of shape `(N,)`, *optional*): Flags of correct labels. Their suggested label is the given
             one, their p_wrong is 0, and their score 1.
     """
-    return _verdicts(posterior_over_true_labels(logits.double(), given, matrix), given, trusted)
+    # In parts, so that the float64 probabilities of all rows are never in memory at once.
+    size = max(1, _PROBABILITIES_AT_ONCE // matrix.num_labels)
+    parts = [slice(first, first + size) for first in range(0, max(len(given), 1), size)]
+    verdicts = [
+        _verdicts(
+            posterior_over_true_labels(logits[part].double(), given[part], matrix),
+            given[part],
+            None if trusted is None else trusted[part],
+        )
+        for part in parts
+    ]
+    return Verdicts(*map(np.concatenate, zip(*verdicts, strict=True)))
 
 
 def verdicts_by_votes(
@@ -134,9 +147,9 @@ def add_audit_columns(
     }
     audited = dataset.with_format(None)
     for name, (values, feature) in columns.items():
-        column = values.tolist()
+        column: Any = values
         if offsets is not None:
-            column, feature = [part.tolist() for part in np.split(values, offsets[1:-1])], List(feature)
+            column, feature = pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(values)), List(feature)
         audited = audited.add_column(name, column, feature=feature)
     return with_format_of(dataset, audited)
 
@@ -208,12 +221,13 @@ class Findings:
         """Return the findings of a dataset with the audit columns."""
         names = (GIVEN, SUGGESTED, P_WRONG, SCORE)
         table = audited.select_columns(list(names)).with_format("arrow")[:]
-        given, *others = (table.column(name).to_pylist() for name in names)
-        if not given or not isinstance(given[0], list):
-            rows = np.flatnonzero(np.asarray(given) != IGNORED_LABEL)
-            classes = [np.asarray(column)[rows] for column in (given, others[0])]
-            p_wrong, score = (np.asarray(column, dtype=np.float64)[rows] for column in others[1:])
+        if not is_list_type(table.column(GIVEN).type):
+            columns = [table.column(name).to_numpy() for name in names]
+            rows = np.flatnonzero(columns[0] != IGNORED_LABEL)
+            classes = [column[rows] for column in columns[:2]]
+            p_wrong, score = (column[rows].astype(np.float64) for column in columns[2:])
             return cls(matrix, rows, None, classes[0], classes[1], p_wrong, score, note, evidence)
+        given, *others = (table.column(name).to_pylist() for name in names)
         entries = [
             (row, word, *entry)
             for row, lists in enumerate(zip(given, *others, strict=True))

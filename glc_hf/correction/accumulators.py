@@ -118,9 +118,9 @@ class ConfusionAccumulator(_MatrixAccumulator):
         self.smoothing = smoothing
 
     def add(self, rows: Tensor, labels: Tensor) -> None:
-        pairs = labels * self.num_labels + rows.argmax(dim=-1)
-        counts = torch.bincount(pairs, minlength=self.num_labels**2).reshape(self.num_labels, self.num_labels)
-        self.sums[0] += counts.cpu()
+        # In place: counting the pairs of a batch with `bincount` would take K² numbers for each batch.
+        pairs = (labels * self.num_labels + rows.argmax(dim=-1)).cpu()
+        self.sums[0].view(-1).index_add_(0, pairs, torch.ones(len(pairs), dtype=torch.float64))
 
     def compute(self) -> tuple[Tensor, Tensor]:
         counts = self.sums[0].sum(dim=1)

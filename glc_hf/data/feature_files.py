@@ -171,9 +171,11 @@ class MappedRows:
     def __getitem__(self, positions: torch.Tensor) -> torch.Tensor:
         wanted = positions.numpy()
         rows = np.empty((len(wanted), self.shape[1]), dtype=np.float32)
-        chunk_of_row = np.searchsorted(self._ends, wanted, side="right")
-        for number in np.unique(chunk_of_row):
-            here = chunk_of_row == number
+        order = None if (wanted[1:] >= wanted[:-1]).all() else np.argsort(wanted, kind="stable")
+        ascending = wanted if order is None else wanted[order]
+        ends = np.searchsorted(ascending, self._ends)
+        for number in np.flatnonzero(np.diff(ends, prepend=0)):
+            here = slice(ends[number - 1] if number else 0, ends[number])
             first = self._ends[number] - len(self.chunks[number])
-            rows[here] = self.chunks[number][wanted[here] - first]
+            rows[here if order is None else order[here]] = self.chunks[number][ascending[here] - first]
         return torch.from_numpy(rows)

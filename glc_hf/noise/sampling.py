@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _BITS = 40
 _TABLE_BITS = 12
+_THRESHOLDS_AT_ONCE = 2**22
 _MAX_CLASSES_OF_TABLE = 64  # with more, the table outgrows the cache and decides fewer words
 
 
@@ -103,7 +104,10 @@ class MatrixNoise(Noise):
         self.num_labels = matrix.num_labels
         self._seed = check_seed(seed)
         lift = np.arange(self.num_labels, dtype=np.uint64) << np.uint64(_BITS)
-        self._thresholds = (thresholds(matrix.probs) + lift[:, None]).ravel()
+        by_class = np.empty(matrix.probs.shape, dtype=np.uint64)
+        for part in np.array_split(np.arange(self.num_labels), -(-(self.num_labels**2) // _THRESHOLDS_AT_ONCE)):
+            by_class[part] = thresholds(matrix.probs[part]) + lift[part, None]
+        self._thresholds = by_class.ravel()
         self._table = self._decided() if self.num_labels <= _MAX_CLASSES_OF_TABLE else None
 
     def _decided(self) -> np.ndarray:

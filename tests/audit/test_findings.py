@@ -46,6 +46,19 @@ def test_verdicts_follow_bayes_rule_and_trusted_labels_are_never_wrong() -> None
         assert verdicts.suggested[row] == (given[row] if trusted[row] else posterior.argmax())
 
 
+@pytest.mark.parametrize("rows", [0, 1, 50])
+def test_verdicts_do_not_depend_on_how_many_rows_are_judged_at_once(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits, given = torch.randn(rows, 4), torch.randint(4, (rows,))
+    matrix, trusted = CorruptionMatrix.hierarchical([0, 0, 1, 1], 0.3), torch.arange(rows) % 5 == 0
+    whole = verdicts_on(logits, given, matrix, trusted)
+    monkeypatch.setattr("glc_hf.audit.findings._PROBABILITIES_AT_ONCE", 28)
+    for in_parts, at_once in zip(verdicts_on(logits, given, matrix, trusted), whole, strict=True):
+        assert len(at_once) == rows
+        np.testing.assert_array_equal(in_parts, at_once)
+
+
 def test_given_label_that_is_as_probable_as_another_is_kept() -> None:
     given = torch.tensor([0, 1, 2])
     verdicts = verdicts_on(torch.zeros(3, 3), given, CorruptionMatrix([[1 / 3] * 3] * 3))

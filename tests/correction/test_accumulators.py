@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
 
@@ -45,6 +46,23 @@ def test_equals_the_definition_for_any_batch_size(accumulator_class, rows, num_l
     matrix, counts = accumulate(accumulator_class, probs, labels, batch_size).compute()
     torch.testing.assert_close(matrix, brute_force(accumulator_class, probs, labels), rtol=0, atol=1e-12)
     assert counts.tolist() == [int((labels == k).sum()) for k in range(num_labels)]
+
+
+@pytest.mark.parametrize("accumulator_class", ACCUMULATORS)
+def test_a_batch_makes_no_tensor_as_large_as_the_matrix(accumulator_class):
+    class NewTensors(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result.data_ptr() != accumulator.sums[0].data_ptr():
+                sizes.append(result.numel())
+            return result
+
+    sizes, accumulator = [], accumulator_class(100)
+    probs, labels = random_probabilities(5, 100, seed=0)
+    with NewTensors():
+        accumulator.update(probs, labels)
+    assert accumulator.sums[0].sum() == pytest.approx(5)
+    assert max(sizes) == probs.numel()
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])

@@ -76,6 +76,13 @@ def test_the_table_agrees_with_the_thresholds(weights, seed):
     assert np.array_equal(draw(noise, labels), expected)
 
 
+def test_thresholds_of_many_classes_are_computed_in_parts(monkeypatch):
+    matrix, labels = CorruptionMatrix.uniform(70, 0.8), np.arange(70).repeat(20)
+    whole = draw(MatrixNoise(matrix, seed=0), labels)
+    monkeypatch.setattr("glc_hf.noise.sampling._THRESHOLDS_AT_ONCE", 1000)
+    np.testing.assert_array_equal(draw(MatrixNoise(matrix, seed=0), labels), whole)
+
+
 def test_the_table_leaves_undecided_words_to_the_thresholds():
     noise = MatrixNoise(CorruptionMatrix.uniform(3, 1.0), seed=0)
     assert (noise._table == -1).sum() == 6  # two edges inside a row's 4,096 intervals, three rows
