@@ -3,7 +3,7 @@
 # make test-oldest  run the tests with the oldest supported versions, in an environment of its own (needs Python 3.10)
 # make docs   build the documentation site in site/
 # make wheel  build the wheel in dist/
-# make bench  measure the costs and update the tables in the docs
+# make bench  measure the costs that the code has changed (all: under two hours) and update the tables in the docs
 # make long   run the long tests: dozens of crashes, ten million streamed rows, 21,841 classes, 326 architectures
 PYTHON ?= python3
 VENV ?= .venv
@@ -20,8 +20,8 @@ OLDEST_PYTHON ?= python3.10
 # Two test processes with one thread each use two cores best.
 TEST_PROCESSES ?= 2
 
-# The benchmarks in the cost table of docs/benchmarks.md; each writes a file in benchmarks/results/.
-BENCHMARKS ?= corrected_loss training_step source_costs estimation import_time robust_run
+# Folder of the datasets for `make bench`, named as on the Hub; without it they come from the Hub.
+DATA ?=
 
 .PHONY: demo test test-oldest docs wheel bench long lint format clean
 
@@ -70,10 +70,8 @@ wheel: $(BIN)/python
 
 bench: $(VENV)/.test
 	$(INSTALL) -e ".[bench]"
-	set -e; for name in $(BENCHMARKS); do \
-		OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; \
-	done
-	$(BIN)/python benchmarks/render_readme.py
+	$(BIN)/python benchmarks/run_all.py $(addprefix --data ,$(DATA)); status=$$?; \
+		$(BIN)/python benchmarks/render_readme.py && $(BIN)/python benchmarks/pictures.py && exit $$status
 
 long: $(VENV)/.test
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m long

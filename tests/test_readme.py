@@ -28,9 +28,9 @@ PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md"))
 }
-RENDERED = ("README.md", "docs/results.md", "docs/benchmarks.md")
+RENDERED = ("README.md", "docs/results.md", "docs/benchmarks.md", "docs/scale.md")
 WITH_SWEEPS = ("docs/guide.md", "docs/results.md", "docs/howto/ray.md")
-WITH_PICTURES = ("README.md", "docs/results.md")
+WITH_PICTURES = ("README.md", "docs/results.md", "docs/scale.md")
 HUB_MODEL = "distilbert-base-uncased"
 
 

@@ -114,9 +114,118 @@ def test_result_files_become_rows_of_the_table(timing, result_files, cost_table,
     assert timing.describe(line).startswith("a thing: 1.500× (1.000–2.000, 3 turns) against `another`")
 
 
-def test_every_cost_benchmark_is_run_by_make_bench(cost_table):
-    makefile = (FOLDER.parent / "Makefile").read_text()
-    names = next(line for line in makefile.splitlines() if line.startswith("BENCHMARKS")).split("=")[1].split()
-    assert {f"{name}.json" for name in names} <= set(cost_table.FILES)
-    for name in names:
-        assert (FOLDER / f"{name}.py").exists()
+@pytest.fixture
+def run_all(result_files):
+    import run_all
+
+    yield run_all
+    sys.modules.pop("run_all", None)
+
+
+def test_every_cost_benchmark_is_run_by_make_bench(cost_table, run_all):
+    assert "benchmarks/run_all.py" in (FOLDER.parent / "Makefile").read_text()
+    assert set(cost_table.FILES) <= {benchmark.result.name for benchmark in run_all.BENCHMARKS}
+    for benchmark in run_all.BENCHMARKS:
+        assert (FOLDER / f"{benchmark.name}.py").exists()
+        assert all((run_all.RESULTS / name).exists() for name in benchmark.inputs)
+    assert sum(map(run_all.expected_seconds, run_all.BENCHMARKS)) < 2 * 3600
+
+
+@pytest.fixture
+def three_benchmarks(run_all, tmp_path, monkeypatch):
+    """Two benchmarks that write their arguments, and one that fails; the first one imports a helper."""
+    for name in ("glc_hf", "results"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "glc_hf" / "loss.py").write_text("x = 1")
+    (tmp_path / "helper.py").write_text("import inner")
+    (tmp_path / "inner.py").write_text("")
+    write = "import sys, pathlib; pathlib.Path({!r}).write_text(' '.join(sys.argv[1:]))"
+    for name, start in (("first", "import helper; "), ("second", ""), ("broken", "raise SystemExit(3); ")):
+        (tmp_path / f"{name}.py").write_text(start + write.format(str(tmp_path / "results" / f"{name}.json")))
+    for name, value in (
+        ("HERE", tmp_path),
+        ("PACKAGE", tmp_path / "glc_hf"),
+        ("RESULTS", tmp_path / "results"),
+        ("STAMPS", tmp_path / "results" / "bench.json"),
+        (
+            "BENCHMARKS",
+            [
+                run_all.Benchmark("first", 60, ("--data", "a")),
+                *map(run_all.Benchmark, ("broken", "second"), (100, 9000)),
+            ],
+        ),
+    ):
+        monkeypatch.setattr(run_all, name, value)
+    return tmp_path
+
+
+def test_benchmarks_that_are_done_are_skipped_until_their_code_changes(run_all, three_benchmarks, monkeypatch, capfd):
+    def left(*argv):
+        monkeypatch.setattr(sys, "argv", ["run_all.py", "--list", *argv])
+        assert run_all.main() == 0
+        lines = capfd.readouterr().out.splitlines()
+        return [line.split(":")[0] for line in lines if "to be measured (" in line]
+
+    assert left() == ["first", "broken", "second"]
+    assert run_all.run(run_all.BENCHMARKS, "data") == ["broken"]
+    shown = capfd.readouterr().out
+    assert "[1/3] first: about 60 s; 2 h 33 min left in all" in shown
+    assert "[2/3] broken: FAILED" in shown
+    assert "[3/3] second: about 2 h 30 min; 2 h 30 min left in all" in shown
+    assert (three_benchmarks / "results" / "first.json").read_text() == str(Path("--data data", "a"))
+    assert left() == ["broken"]
+    assert left("--again", "second") == ["broken", "second"]
+    assert left("--again") == ["first", "broken", "second"]
+    # A module that it imports indirectly.
+    (three_benchmarks / "inner.py").write_text("# changed")
+    assert left() == ["first", "broken"]
+    run_all.run(run_all.BENCHMARKS[:1])
+    (three_benchmarks / "results" / "second.json").unlink()
+    assert left() == ["broken", "second"]
+    (three_benchmarks / "glc_hf" / "loss.py").write_text("x = 2")
+    assert left() == ["first", "broken", "second"]
+
+
+def test_growth_exponents_are_slopes_of_the_largest_sizes(scale):
+    sizes = [10.0, 100.0, 1000.0, 10000.0]
+    assert scale.exponent(sizes, [5.0, 6.0, 60.0, 600.0]) == 1.0
+    assert scale.exponent(sizes, [1.0, 10.0, 1000.0, 100000.0]) == 2.0
+    assert scale.exponent([10.0, 100.0], [3.0, 3.0]) == 0.0
+    assert scale.exponent([10.0], [3.0]) is None
+    assert scale.exponent(sizes, [1.0, 2.0, 0.0, 0.0]) is None
+
+
+def test_cost_is_measured_in_a_process_of_its_own(scale):
+    kept = []
+
+    def make():
+        def work():
+            kept.append(bytearray(50 * 2**20))
+
+        return work
+
+    cost = scale.cost_of(make)
+    assert cost["peak_mib"] == pytest.approx(50, abs=5)
+    assert cost["seconds"] < 5
+    assert kept == []
+
+    def fail():
+        raise ValueError("broken")
+
+    with pytest.raises(SystemExit, match="failed"):
+        scale.cost_of(fail)
+
+
+@pytest.fixture
+def scale(result_files):
+    import scale
+
+    yield scale
+    for name in ("scale", "many_classes"):
+        sys.modules.pop(name, None)
+
+
+def test_every_work_of_the_scale_benchmark_runs(scale, tmp_path):
+    for work in scale.WORK.values():
+        rows = 10_000 if work.rows is None else 64
+        work.make(rows, 3, str(tmp_path))()

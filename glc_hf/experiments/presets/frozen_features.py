@@ -19,7 +19,7 @@ from glc_hf.experiments.presets.base import PreparedData, Preset
 from glc_hf.experiments.presets.images import CIFAR10, CIFAR100
 
 
-_BATCH = 64
+_BATCH = 32
 
 
 @register("cifar10-features")
@@ -69,6 +69,7 @@ class CIFAR10Features(CIFAR10):
 
     def make_ready(self, train: Dataset, test: Dataset, data_root: str | None) -> PreparedData:
         network = pretrained_features(self.architecture, self.image_size, self.weights)
+        network = network.to(memory_format=torch.channels_last)  # faster on CPUs
         features, test_features = (self._features(network, rows) for rows in (train, test))
         mean, scale = features.mean(dim=0), features.std(dim=0).clamp(min=1e-6)
         names = self.label_names(train)
@@ -94,7 +95,8 @@ class CIFAR10Features(CIFAR10):
             numbers = torch.arange(len(images)).split(_BATCH)
             for batch, some in zip(images.iter(_BATCH), numbers, strict=True):
                 pictures = [image.convert("RGB") for image in batch[self.inputs[0]]]
-                yield network(pixel_values(pictures, self.image_size, mean, std)), some
+                pixels = pixel_values(pictures, self.image_size, mean, std)
+                yield network(pixels.contiguous(memory_format=torch.channels_last)), some
 
         key = features_key(
             network, images, architecture=self.architecture, image_size=self.image_size, mean=mean, std=std
