@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import architectures
 import audit
-import cifar_finetune
 import cost_table
 import digits
 import error_curve
@@ -51,11 +50,10 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "error_curve": error_curve.summary,
         "bench": cost_table.summary,
     },
-    "docs/scale.md": {"scale": scale.summary},
+    "docs/scale.md": {"scale": scale.summary, "projection": scale.projection},
     "docs/results.md": {
         "paper_means": paper_tables.means,
         "feature_heads": feature_heads.summary,
-        "cifar_finetune": cifar_finetune.summary,
         "feature_means": lambda: paper_tables.means(paper_tables.FEATURES),
         **{name: lambda name=name: paper_tables.whole(name) for name in (*paper_tables.WHOLE, *paper_tables.FEATURES)},
         **{f"{name}_reduced": lambda name=name: paper_tables.reduced(name) for name in paper_tables.REDUCED},

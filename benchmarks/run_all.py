@@ -70,7 +70,7 @@ BENCHMARKS = [
     Benchmark("robust_run", 30, ("--data", "cogcomp/trec"), ("trec.jsonl",)),
     Benchmark("estimation", 480),
     Benchmark("error_curve", 720, ("--data-root", "")),
-    Benchmark("scale", 1500),
+    Benchmark("scale", 620),
 ]
 
 

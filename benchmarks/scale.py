@@ -35,9 +35,10 @@ ROWS = (10_000, 100_000, 1_000_000, 10_000_000)
 CLASSES = (10, 100, 1_000, 10_000, 21_841)
 FEW_CLASSES = 10  # while the rows grow
 FEATURES = 64
+CONSTANT = 0.5  # memory with a smaller exponent in rows is that of buffers
 BATCH = 256
 BLOCK = 10_000  # rows of a stream that are generated at once
-REPEATS, LONG = 3, 20.0  # work that takes longer, in seconds, is measured once
+REPEATS, LONG = 3, 5.0  # work that takes longer, in seconds, is measured once
 MANY_CLASSES = 10_000  # from here on too: several K×K matrices take gigabytes
 MOST = 180.0  # no larger size is measured after one that makes the next one take longer
 Work = Callable[[], object]
@@ -251,7 +252,7 @@ WORK: dict[str, Series] = {
     "estimation, `glc`": Series(estimation, 2_048),
     "estimation, `confusion_matrix`": Series(confusion, 2_048),
     "audit": Series(audit, 2_048),
-    "probe, embedding": Series(probe_embedding, None, (256, 1_024, 4_096)),
+    "probe, embedding": Series(probe_embedding, None, (128, 512, 2_048)),
     "probe, fit of the head": Series(probe_fit, 512),
     "probe, one pass": Series(probe_pass, 2_048),
     "labels and flags of a training": Series(row_index),
@@ -390,7 +391,7 @@ def summary(path: Path = RESULTS) -> str:
             f"{largest['rows']:,}",
             f"{_rounded(largest['rows'] / largest['seconds']):,}",
             f"{memory:,.0f} MiB",
-            f"{memory * 2**20 / largest['rows']:.1f} B",
+            f"{memory * 2**20 / largest['rows']:.1f} B" if (growth["memory_by_rows"] or 0) > CONSTANT else "",
             _exponent_text(growth["time_by_rows"]),
             _exponent_text(growth["memory_by_rows"]),
         ]
@@ -406,13 +407,72 @@ def summary(path: Path = RESULTS) -> str:
     return "\n".join(lines)
 
 
+def projection(path: Path = RESULTS) -> str:
+    """Table of what the measured costs mean for each of 1,000 processes at 10⁹ rows. Costs of a size that was not
+    measured are those per row of the largest one."""
+    results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    step = json.loads((FOLDER / "training_step.json").read_text(encoding="utf-8"))["measured"][0]["milliseconds"]
+    lines = [
+        "| step | rows per process | measured, one core | time per process | memory per process |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for title, name, rows in STEPS:
+        found = series(results, name, "rows")
+        if not found:
+            continue
+        # The figure of this size, if it was measured.
+        largest = next((one for one in found if one["rows"] == rows), found[-1])
+        seconds = largest["seconds"] / largest["rows"]
+        grows = exponents(results)[name]["memory_by_rows"]
+        memory = largest["peak_mib"] * 2**20
+        if grows is not None and grows > CONSTANT:
+            memory *= rows / largest["rows"]
+        lines.append(
+            f"| {title} | {_power(rows)} | {_amount(seconds, TIMES)} per row | {_amount(seconds * rows, TIMES)} | "
+            f"{_amount(memory, SIZES)} |"
+        )
+    for name in ("Trainer", "GLCTrainer"):
+        seconds = step[name]["median"] / 1000 / 32
+        lines.append(
+            f"| one epoch of training, `{name}` | 10⁶ | {_amount(seconds, TIMES)} per row | "
+            f"{_amount(seconds * 10**6, TIMES)} | |"
+        )
+    return "\n".join(lines)
+
+
+# Step, work and rows of each of 1,000 processes for 10⁹ rows. Every process reads all labels, or all of a stream.
+STEPS = [
+    ("noise, if it is simulated", "`corrupt_labels`, dataset", 10**9),
+    ("the same on a stream: one pass", "`corrupt_labels`, stream", 10**9),
+    ("labels and flags", "labels and flags of a training", 10**9),
+    ("embedding of the probe", "probe, embedding", 10**6),
+    ("fit of its head", "probe, fit of the head", 10**6),
+    ("one pass of its head", "probe, one pass", 10**6),
+    ("estimate from 10⁶ trusted rows", "estimation, `glc`", 10**3),
+    ("audit of all rows", "audit", 10**9),
+    ("audit of a part", "audit", 10**6),
+]
+TIMES = [(3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
+SIZES = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")]
+
+
+def _amount(value: float, units: list[tuple[float, str]]) -> str:
+    """Two significant digits in the largest unit that makes it at least one; the smallest unit otherwise."""
+    size, unit = next((one for one in units if value >= one[0]), units[-1])
+    return f"{float(f'{value / size:.2g}'):,g} {unit}"
+
+
+def _power(value: int) -> str:
+    return {10**9: "10⁹", 10**6: "10⁶", 10**3: "10³"}[value]
+
+
 def _rounded(value: float) -> int:
     """Two significant digits."""
     return int(float(f"{value:.2g}"))
 
 
 def _exponent_text(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+    return "" if value is None else f"{abs(value) if abs(value) < 0.005 else value:.2f}"
 
 
 def main() -> None:
