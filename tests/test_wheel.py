@@ -59,7 +59,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(python: object, folder: Path, *argv: object, **variables: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     environment.update({"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **variables})
     command = [str(word) for word in (python, *argv)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
