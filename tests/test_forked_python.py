@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked_python import python
+from tests.forked_python import WHOLE_EXIT, python
 
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
@@ -60,6 +60,19 @@ def test_exit_code_and_output_are_those_of_the_process(code: str, returned: int,
     assert (done.returncode, done.stdout) == (returned, out)
     assert done.stderr.endswith(err)
     assert bool(done.stderr) == bool(err)
+
+
+def test_process_frees_its_modules_if_told_to() -> None:
+    code = "class Last:\n    def __del__(self, write=__import__('os').write): write(1, b'freed')\nlast = Last()\n"
+    for variables, out in (({}, "end\n"), ({WHOLE_EXIT: "1"}, "end\nfreed")):
+        done = run("-c", code + "print('end')\nraise SystemExit(3)", env={**os.environ, **variables})
+        assert (done.returncode, done.stdout, done.stderr) == (3, out, "")
+
+
+def test_folder_of_cached_datasets_is_that_of_the_environment(tmp_path: Path) -> None:
+    code = "import sys; print('torch' in sys.modules); import datasets; print(datasets.config.HF_DATASETS_CACHE)"
+    done = run("-c", code, env={**os.environ, "HF_DATASETS_CACHE": str(tmp_path)})
+    assert done.stdout == f"True\n{tmp_path}\n"
 
 
 def test_variable_that_is_read_at_import_starts_a_new_interpreter(tmp_path: Path) -> None:
