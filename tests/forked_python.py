@@ -176,12 +176,16 @@ def serve(listener: socket.socket) -> dict[str, Any]:
                     _report_ended(children, selector)
                 elif key.fileobj is listener:
                     connection, _ = listener.accept()
-                    request, files = _receive_request(connection)
+                    try:
+                        request, files = _receive_request(connection)
+                    except (OSError, ValueError):  # the program was killed before it had sent all
+                        connection.close()
+                        continue
                     if _needs_a_new_interpreter(request["argv"], request["environment"]):
-                        connection.sendall((0).to_bytes(SIZE, "big"))
+                        _send_number(connection, 0)
                         connection.close()
                     elif child := os.fork():
-                        connection.sendall(child.to_bytes(SIZE, "big"))
+                        _send_number(connection, child)
                         children[child] = connection
                         selector.register(connection, selectors.EVENT_READ, child)
                     else:
@@ -191,6 +195,11 @@ def serve(listener: socket.socket) -> dict[str, Any]:
                 elif key.data in children:  # the program was killed
                     _kill(key.data)
                     selector.unregister(key.fileobj)
+
+
+def _send_number(connection: socket.socket, number: int) -> None:
+    with suppress(OSError):  # the program was killed, and the selector finds its connection closed
+        connection.sendall(number.to_bytes(SIZE, "big"))
 
 
 def _receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -215,7 +224,7 @@ def _report_ended(children: dict[int, socket.socket], selector: Any) -> None:
         connection = children.pop(child)
         if connection in selector.get_map():
             selector.unregister(connection)
-            connection.sendall(status.to_bytes(SIZE, "big"))
+            _send_number(connection, status)
         connection.close()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked_python import WHOLE_EXIT, python
+from tests.forked_python import SIZE, WHOLE_EXIT, python
 
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
@@ -106,6 +107,16 @@ def test_signals_reach_the_process_and_a_killed_one_ends() -> None:
         while is_alive(forked) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not is_alive(forked)
+
+
+def test_program_that_is_killed_early_does_not_end_the_server() -> None:
+    address = str(Path(python()).with_name("socket"))
+    request = {"argv": ["-c", "pass"], "cwd": "/", "environment": dict(os.environ), "files": []}
+    for content in (b"", json.dumps(request).encode()):
+        with socket.socket(socket.AF_UNIX) as program:
+            program.connect(address)
+            program.sendall(len(content or b"lost").to_bytes(SIZE, "big") + content)
+    assert run("-c", "print('served')").stdout == "served\n"
 
 
 def test_process_starts_forks_of_its_own() -> None:
