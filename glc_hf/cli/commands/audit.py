@@ -152,6 +152,8 @@ def _parser() -> argparse.ArgumentParser:
         help="also push the rows and the columns of the audit to this dataset repository of the Hub, with a card",
     )
     add("--private", action="store_true", help="with --push-to-hub: only you can see the repository")
+    add("--delimiter", metavar="CHARACTER", help="delimiter of CSV files; default: that of the run, or found")
+    add("--encoding", metavar="NAME", help="encoding of CSV files; default: that of the run, or found")
     add("--max-length", type=int, metavar="N", help="truncate texts to this many tokens")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--page-rows", type=int, default=5000, metavar="N", help="maximum number of rows on the page (default: 5000)")
