@@ -244,7 +244,8 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, vo
         )
         return TrainOptions(data, NoiseArguments(), model, GLCConfig(**config))
     if not dataset.get("on_hub") and dataset.get("name") != DIGITS:
-        raise ValueError("name the rows to audit: --dataset, with a file, a folder or a Hub id.")
+        trained = f" The model was trained on {dataset['name']}." if dataset.get("name") else ""
+        raise ValueError(f"name the rows to audit: --dataset, with a file, a folder or a Hub id.{trained}")
     if of_run.get("noise") == WEAK:
         raise ValueError(
             "the labels of this run came from a weak classifier and were not saved: name the rows to audit, --dataset."

@@ -123,11 +123,13 @@ class DataReport:
         """Return a few lines about the warnings, as `glc-hf train` prints them; none if there is nothing to say.
 
         Args:
-            command (`str`): The command that shows all of them.
+            command (`str`): The command that shows all of them, with the options of the run.
         """
         shown = [str(finding) for finding in self.warnings if finding.kind not in _SAID_ELSEWHERE]
         rest = len(shown) - _MAX_LINES
-        return shown if rest <= 0 else [*shown[:_MAX_LINES], f"{rest} more problems: {command}"]
+        if rest <= 1:  # a line about one more problem is not shorter than the problem
+            return shown
+        return [*shown[:_MAX_LINES], f"{rest} more problems: run `{command}` with the same options to see them."]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the report as JSON has it."""

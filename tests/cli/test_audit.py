@@ -308,7 +308,9 @@ def test_same_row_for_every_class_stops_the_audit_unless_forced(glc_hf, folder: 
 def test_missing_folder_facts_rows_and_classes_are_named(glc_hf, folder: Path, tmp_path: Path) -> None:
     assert "there is no folder" in glc_hf("audit", tmp_path / "nowhere", "--dataset", "x.csv").complaint
     assert "there is no glc_summary.json" in glc_hf("audit", tmp_path, "--dataset", "x.csv").complaint
-    assert "name the rows to audit: --dataset" in glc_hf("audit", folder / "model").complaint
+    complaint = glc_hf("audit", folder / "model").complaint
+    assert "name the rows to audit: --dataset" in complaint
+    assert "The model was trained on train.csv." in complaint
     compared = tmp_path / "compared"
     shutil.copytree(folder / "model", compared / "glc")
     (compared / "comparison.json").touch()

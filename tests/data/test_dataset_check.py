@@ -280,7 +280,9 @@ def test_the_short_form_is_limited() -> None:
     report.findings = [Finding(f"kind {number}", "warning", TRAIN, 1, [0], "m.", "f.") for number in range(9)]
     lines = report.short_lines("glc-hf check a.csv")
     assert len(lines) == 7
-    assert lines[-1] == "3 more problems: glc-hf check a.csv"
+    assert lines[-1] == "3 more problems: run `glc-hf check a.csv` with the same options to see them."
+    report.findings = report.findings[:7]
+    assert len(report.short_lines("glc-hf check a.csv")) == 7
 
 
 @settings(max_examples=100, deadline=None)
