@@ -164,4 +164,5 @@ def first_rows(rows: Sequence[int] | np.ndarray) -> list[int]:
 
 def some_names(names: Sequence[str]) -> str:
     """Return the first names for a message."""
-    return ", ".join(names[:_SHOWN_ROWS]) + (", …" if len(names) > _SHOWN_ROWS else "")
+    shown = [name if name == name.strip() and name else repr(name) for name in names[:_SHOWN_ROWS]]
+    return ", ".join(shown) + (", …" if len(names) > _SHOWN_ROWS else "")

@@ -58,7 +58,8 @@ def test_missing_labels_and_flags_stop_training(missing: str | None) -> None:
     labels, flags = finding(report, "missing_labels"), finding(report, "missing_flags")
     assert (labels.severity, labels.count, labels.rows) == ("error", 2, [1, 7])
     assert (flags.severity, flags.count, flags.rows) == ("error", 1, [7])
-    assert f"rows 1, 7; row 1 has {missing!r}" in labels.message
+    value = "" if missing is None else f"; row 1 has {missing!r}"
+    assert f"(rows 1, 7{value})" in labels.message
     assert "--on-missing skip" in labels.fix
     with pytest.raises(ValueError, match="2 rows have no label in column 'label' of the training split"):
         report.raise_for_rows()
@@ -134,7 +135,7 @@ def test_spellings_are_counted_and_shown() -> None:
 
 def test_classes_without_trusted_rows_and_with_one_row_are_named() -> None:
     report = check_dataset(rows(label={1: "eggs"}))
-    assert "1 of 3 classes have no trusted row: eggs" in finding(report, "classes_without_trusted_rows").message
+    assert "1 of 3 classes has no trusted row: eggs" in finding(report, "classes_without_trusted_rows").message
     assert "eggs" in finding(report, "classes_with_one_row").message
 
 
@@ -265,6 +266,22 @@ def test_paths_of_images_are_opened(tmp_path: Any) -> None:
     found = finding(check_dataset(data, columns=Columns("image", ("image",), "label")), "unreadable_images")
     assert found.rows == [1]
     assert "gone.png" in found.message
+
+
+def test_a_column_that_could_be_the_flags_is_named() -> None:
+    dataset = rows().rename_column("trusted", "checked").add_column("price", [0.5] * 12)
+    assert (
+        "there is no column 'trusted'. Column 'checked' could be the flags."
+        in finding(check_dataset(dataset), "no_trusted_rows").message
+    )
+    message = finding(check_dataset(dataset.remove_columns("checked")), "no_trusted_rows").message
+    assert "there is no column 'trusted'. The columns are " in message
+    assert "price." in message
+
+
+def test_names_with_blanks_are_quoted() -> None:
+    report = check_dataset(rows(label={3: "spam "}))
+    assert "1 of 3 classes has only one row: 'spam '." in finding(report, "classes_with_one_row").message
 
 
 def test_the_report_can_be_written_as_json() -> None:
