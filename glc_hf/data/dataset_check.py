@@ -192,13 +192,15 @@ class _Check:
             if len(missing):
                 message = f"{_number(missing, 'row has')} no flag in {self._where(missing, column, TRAIN)}."
                 fix = self._missing_fix("flags (no, if a row is not trusted)")
+                if not (flags.codes == NO).any():  # without these rows, there would be none that are not trusted
+                    fix = "No row has the flag no: write no in the rows that were not checked."
                 self.add("missing_flags", self.missing_severity, TRAIN, missing, message, fix)
             if len(wrong):
                 self.add(
                     "wrong_flags", ERROR, TRAIN, wrong,
-                    f"{_number(wrong, 'row has')} a flag in column {column!r} of {TRAIN} that is none, such as "
-                    f"{flags.examples[0]!r} ({some_rows(wrong)}).",
-                    "Flags are true/false, yes/no or 1/0: correct them.",
+                    f"{_number(wrong, 'row has')} a flag in column {column!r} of {TRAIN} that is neither yes nor no, "
+                    f"such as {flags.examples[0]!r} ({some_rows(wrong)}).",
+                    "Write yes in the rows that were checked and no in all others; true/false and 1/0 work too.",
                 )  # fmt: skip
         trusted = len(self.trusted_rows()) + len(self.parts.get(GOLD, ()))
         if trusted == 0 and needs_trusted and not (self.votes and self.votes.columns):

@@ -98,6 +98,14 @@ def test_words_for_missing_values_among_names_are_a_warning() -> None:
     assert report.errors == []
 
 
+def test_flags_that_are_marks_and_blanks_are_explained() -> None:
+    report = check_dataset(rows(trusted={row: None if row % 3 else "x" for row in range(12)}))
+    assert finding(report, "missing_flags").fix == (
+        "No row has the flag no: write no in the rows that were not checked."
+    )
+    assert "neither yes nor no, such as 'x' (rows 0, 3, 6, 9)" in finding(report, "wrong_flags").message
+
+
 def test_wrong_flags_are_found() -> None:
     found = finding(check_dataset(rows(trusted={2: "maybe"})), "wrong_flags")
     assert (found.severity, found.rows) == ("error", [2])
