@@ -18,7 +18,8 @@ ERROR, WARNING = "error", "warning"
 _SHOWN_ROWS = 5
 # Problems that stop a run before rows are encoded, and those that loading or training reports in its own words.
 _STOP_FIRST = (
-    "missing_labels", "wrong_labels", "implausible_label", "one_class", "missing_flags", "unreadable_images",
+    "missing_labels", "wrong_labels", "implausible_label", "one_class", "missing_flags", "wrong_flags",
+    "no_untrusted_rows", "unreadable_images",
 )  # fmt: skip
 _SAID_ELSEWHERE = ("missing_words", "unknown_eval_labels", "votes_without_trusted_rows")
 _MAX_LINES = 6
@@ -114,7 +115,7 @@ class DataReport:
         return lines + [("note", note) for note in self.notes]
 
     def raise_for_rows(self) -> None:
-        """Raise a `ValueError` if rows lack a label or a flag, labels are no classes, or images can't be read."""
+        """Raise a `ValueError` for missing or wrong labels and flags, unreadable images, and no untrusted rows."""
         for finding in self.errors:
             if finding.kind in _STOP_FIRST:
                 raise ValueError(f"{finding.message} {finding.fix}")
