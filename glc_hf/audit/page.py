@@ -159,7 +159,7 @@ def make_page(
         "title": title,
         "warnings": list(warnings),
         "summary": f"{findings.num_issues:,} of {len(findings):,} labels are issues: another label is more probable. "
-        f"About {total} labels are wrong in total.",
+        f"Estimated number of wrong labels: {total}.",
         "explanation": "p(wrong) is the probability that the given label is not the true label. It combines the "
         f"prediction of the model for the row with {evidence}." + (f" {findings.note}" if findings.note else ""),
         "limit": f"{len(positions):,} of {len(findings):,} {unit} are on this page, issues first. The Parquet and CSV "

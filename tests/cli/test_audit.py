@@ -109,7 +109,7 @@ def test_wrong_labels_are_counted_on_trusted_rows_that_have_their_noisy_label(
     assert counted.code == 0, counted.err
     line = "wrong labels: 36 (90% interval 20 to 56, counted on 60 trusted rows with their noisy labels)"
     assert line in counted.out
-    assert "estimated from 48 trusted rows without their noisy labels" in glc_hf(*argv).out
+    assert "estimated from 48 trusted rows, whose noisy labels are not known" in glc_hf(*argv).out
     assert "there is no column 'gone'" in glc_hf(*argv, "--noisy-label-column", "gone").complaint
 
 

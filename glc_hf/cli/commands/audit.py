@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glc_hf.cli.options import ANSWER_COLUMNS
+from glc_hf.cli.options import ANSWER_COLUMNS, INPUT_COLUMNS
 
 
 if TYPE_CHECKING:
@@ -111,10 +111,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="COLUMN",
         help="column of the labels of the noisy source, also in trusted rows, where the wrong ones are then counted",
     )
-    for name in ("text", "text-pair", "image", "tokens"):
-        add(
-            f"--{name}-column", metavar="COLUMN", help="column of the input; default: that of the run, or a usual name"
-        )
+    for name, content in INPUT_COLUMNS.items():
+        default = "that of the run, or a usual name"
+        add(f"--{name}-column", metavar="COLUMN", help=f"column of the {content}; default: {default}")
     add(
         "--source-columns",
         nargs="+",
