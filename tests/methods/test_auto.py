@@ -416,6 +416,16 @@ def test_correction_helps_if_the_interval_of_the_difference_excludes_zero(interv
     assert f"(difference {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} points, " in verdict.sentence
 
 
+def test_a_network_that_is_worse_than_its_linear_models_needs_more_training():
+    ways = {"glc": Way(0.7, 0.6, 0.8, "linear model with the corrected loss, cross-fitted")}
+    first = first_verdict(flags(60).numpy(), ways)
+    advice = (
+        "The network is worse than a linear model on its features (glc: 70.0%), so it has not been trained enough: "
+    )
+    assert advice in final_verdict(first, Way(0.1, 0.05, 0.3, "x"), (-0.6, -0.3)).sentence
+    assert "linear model" not in final_verdict(first, Way(0.6, 0.5, 0.7, "x"), (-0.1, 0.1)).sentence
+
+
 def test_verdict_is_saved_with_the_model_its_card_and_its_summary(runs, tmp_path):
     trainer = runs("flipped").trainer
     trainer.save_model(tmp_path)
