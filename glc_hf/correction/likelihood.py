@@ -167,7 +167,7 @@ def item_losses(
     if x.device.type != "cpu":
         return _in_log_space(x, _log_weights(labels, trusted, matrix, x.dtype), with_gradient)
     joint = _weights(labels, trusted, matrix.rows)
-    probs = _softmax(x)
+    probs = softmax(x)
     inverse = torch.sum(joint.mul_(probs), -1, True).reciprocal_()
     gradient = probs.addcmul_(joint, inverse, value=-1) if with_gradient else None
     losses = inverse.log()
@@ -270,8 +270,9 @@ def _gradient(log_probs: Tensor, log_weights: Tensor, impossible: Tensor) -> Ten
     return gradient.masked_fill(impossible.unsqueeze(-1), 0)
 
 
-def _softmax(x: Tensor) -> Tensor:
-    if x.shape[1] >= _VECTOR or x.numel() == 0:
+def softmax(x: Tensor) -> Tensor:
+    """The softmax over the last dimension, also fast for few classes."""
+    if x.shape[-1] >= _VECTOR or x.numel() == 0:
         return torch.softmax(x, -1)
     exponentials = (x - x.amax(dim=-1, keepdim=True)).exp_()
     return exponentials.div_(exponentials.sum(dim=-1, keepdim=True))
