@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from glc_hf._compat import functorch_check, without_compiler
+from glc_hf._compat import direct_apply, forward_mode_check, functorch_check, without_compiler
 from glc_hf.correction.likelihood import (
     TransposedMatrix,
     differentiable_item_gradients,
@@ -23,7 +23,7 @@ from glc_hf.correction.likelihood import (
 from glc_hf.matrix import CorruptionMatrix
 
 
-_transforms_active = functorch_check()
+_transforms_active, _forward_mode = functorch_check(), forward_mode_check()
 
 
 def corrected_cross_entropy(
@@ -95,7 +95,7 @@ def corrected_cross_entropy(
     all_labels = labels if len(shape) == 1 and label_dtype is torch.int64 else labels.reshape(-1).long()
     flat_trusted = _flat_trusted(trusted, shape) if trusted is not None else None
 
-    if _transforms_active() or (forward_ad._current_level >= 0 and forward_ad.unpack_dual(logits).tangent is not None):
+    if _transforms_active() or (_forward_mode() and forward_ad.unpack_dual(logits).tangent is not None):
         skipped = all_labels == ignore_index  # no value may be read here: under vmap that is impossible
         losses = differentiable_item_losses(
             _as_rows(logits, dtype), all_labels.masked_fill(skipped, 0), flat_trusted, prepared
@@ -131,8 +131,7 @@ class _Batch(NamedTuple):
 
 def _corrected(logits: Tensor, batch: _Batch) -> Tensor:
     if logits.requires_grad and torch.is_grad_enabled():
-        # As `apply`, which first looks for transforms and default arguments: there are none.
-        return super(torch.autograd.Function, _CorrectedCrossEntropy).apply(logits, batch)
+        return _apply(logits, batch)
     return _forward(logits, batch, with_gradient=False)[0]
 
 
@@ -171,6 +170,9 @@ class _CorrectedCrossEntropy(torch.autograd.Function):
         if len(ctx.shape) != 2:
             gradient = gradient.reshape(ctx.shape)
         return gradient if gradient.dtype == ctx.dtype else gradient.to(ctx.dtype), None
+
+
+_apply = direct_apply(_CorrectedCrossEntropy)
 
 
 def _differentiable_gradient(logits: Tensor, batch: _Batch) -> Tensor:
