@@ -8,9 +8,11 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import Field, is_dataclass
+from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from glc_hf import __version__
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from datasets import Dataset, DatasetInfo, IterableDataset
     from datasets.table import Table
+    from transformers import TrainingArguments
+
+Class = TypeVar("Class", bound=type)
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "timm", "peft", "huggingface_hub", "numpy")
 # Private methods of `transformers.Trainer` that `training/` and `hub/` override. Python would not notice if a release
@@ -84,6 +89,29 @@ def check_trainer(trainer_class: type) -> None:
 def signature_columns(trainer: Any) -> list[str]:
     """The columns that `Trainer` keeps, in place, after it has found them."""
     return trainer._signature_columns
+
+
+def config_fields(config_class: Class) -> Class:
+    """Make the fields of a configuration class options with defaults. Before transformers 5.4 configurations are not
+    dataclasses."""
+    if is_dataclass(config_class):
+        return config_class
+    defaults = {name: vars(config_class)[name] for name in config_class.__annotations__}
+    init = config_class.__init__
+
+    @wraps(init)
+    def init_with_defaults(self: Any, **options: Any) -> None:
+        for name, default in defaults.items():
+            options.setdefault(name, default.default_factory() if isinstance(default, Field) else default)
+        init(self, **options)
+
+    config_class.__init__ = init_with_defaults
+    return config_class
+
+
+def unused_arguments(args: TrainingArguments) -> set[str]:
+    """Arguments whose value has no effect. transformers 5.3 fills `fsdp_config` also without FSDP."""
+    return set() if args.fsdp else {"fsdp_config"}
 
 
 @contextmanager
@@ -179,6 +207,18 @@ def without_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
     from torch._compile import _disable_dynamo
 
     return _disable_dynamo(function)
+
+
+@contextmanager
+def without_division(accelerator: Accelerator) -> Iterator[None]:
+    """Keep `Accelerator.backward` from dividing a loss by the number of accumulation steps. Before transformers 5.6 it
+    does, also if the loss is divided by the items of all these steps."""
+    steps = accelerator.gradient_accumulation_steps
+    accelerator.gradient_accumulation_steps = 1
+    try:
+        yield
+    finally:
+        accelerator.gradient_accumulation_steps = steps
 
 
 def has_prepared_models(accelerator: Accelerator) -> bool:
