@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import Field, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -72,6 +72,22 @@ def without_rotation() -> Iterator[None]:
         yield
     finally:
         trainer.rotate_checkpoints = rotate
+
+
+@contextmanager
+def own_weight_names(model: torch.nn.Module) -> Iterator[None]:
+    """Save weights under the names that they have in the model, so that `Trainer` finds them when it resumes.
+    `save_pretrained` would use the names in the file that the model was loaded from, such as `LayerNorm.gamma` in old
+    files of BERT, and before transformers 5.6 also if that file has the names of the model."""
+    attributes = vars(model)
+    conversions = attributes.get("_weight_conversions")
+    attributes["_weight_conversions"] = []
+    try:
+        yield
+    finally:
+        del attributes["_weight_conversions"]
+        if conversions is not None:
+            attributes["_weight_conversions"] = conversions
 
 
 def check_trainer(trainer_class: type) -> None:
@@ -207,6 +223,18 @@ def without_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
     from torch._compile import _disable_dynamo
 
     return _disable_dynamo(function)
+
+
+@cache
+def let_torch_load_on_numbered_cpu() -> None:
+    """Let `torch.load` take `cpu:0`, accelerate's name for the processor in several processes. transformers 5.6 and
+    older versions load the state of the optimizer to that device."""
+    import torch
+
+    def restore(storage: Any, location: str) -> Any:
+        return storage if re.fullmatch(r"cpu:\d+", location) else None
+
+    torch.serialization.register_package(11, lambda storage: None, restore)
 
 
 @contextmanager
