@@ -8,7 +8,7 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import Field, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache, wraps
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -75,11 +75,11 @@ def without_rotation() -> Iterator[None]:
 
 
 @contextmanager
-def own_weight_names(model: torch.nn.Module) -> Iterator[None]:
+def own_weight_names(model: Any) -> Iterator[None]:
     """Save weights under the names that they have in the model, so that `Trainer` finds them when it resumes.
     `save_pretrained` would use the names in the file that the model was loaded from, such as `LayerNorm.gamma` in old
     files of BERT, and before transformers 5.6 also if that file has the names of the model."""
-    attributes = vars(model)
+    attributes: dict[str, Any] = vars(model)
     conversions = attributes.get("_weight_conversions")
     attributes["_weight_conversions"] = []
     try:
@@ -112,16 +112,17 @@ def config_fields(config_class: Class) -> Class:
     dataclasses."""
     if is_dataclass(config_class):
         return config_class
-    defaults = {name: vars(config_class)[name] for name in config_class.__annotations__}
-    init = config_class.__init__
+    untyped: Any = config_class
+    defaults: dict[str, Any] = {name: vars(config_class)[name] for name in untyped.__annotations__}
+    init = untyped.__init__
 
     @wraps(init)
     def init_with_defaults(self: Any, **options: Any) -> None:
         for name, default in defaults.items():
-            options.setdefault(name, default.default_factory() if isinstance(default, Field) else default)
+            options.setdefault(name, default.default_factory() if hasattr(default, "default_factory") else default)
         init(self, **options)
 
-    config_class.__init__ = init_with_defaults
+    untyped.__init__ = init_with_defaults
     return config_class
 
 
