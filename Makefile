@@ -23,7 +23,7 @@ TEST_PROCESSES ?= 2
 # The benchmarks in the cost table of docs/benchmarks.md; each writes a file in benchmarks/results/.
 BENCHMARKS ?= corrected_loss training_step source_costs estimation import_time robust_run
 
-.PHONY: demo test test-oldest docs wheel bench long lint format clean
+.PHONY: demo test test-oldest docs wheel bench long lint style format clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -39,20 +39,27 @@ $(VENV)/.test: $(BIN)/python pyproject.toml $(CONSTRAINTS)
 demo: $(VENV)/.demo
 	$(BIN)/glc-hf train
 
-lint: $(VENV)/.test
+# Types are checked with the versions of constraints.txt: other versions of the packages declare other types.
+MYPY := $(if $(filter constraints.txt,$(CONSTRAINTS)),$(BIN)/mypy,true)
+
+lint: style
+	$(MYPY)
+
+style: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-# Types are checked with the versions of constraints.txt: other versions of the packages declare other types.
-ifeq ($(CONSTRAINTS),constraints.txt)
-	$(BIN)/mypy
-endif
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: lint
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES)
+# The types are checked beside the tests; what mypy prints comes last.
+test: style
+	@echo "$(MYPY) & pytest -q -n $(TEST_PROCESSES)"; \
+	$(MYPY) > $(VENV)/mypy.log 2>&1 & types=$$!; \
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES); tests=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/mypy.log; \
+	test $$tests -eq 0 -a $$types -eq 0
 
 test-oldest:
 	$(MAKE) test PYTHON=$(OLDEST_PYTHON) VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt

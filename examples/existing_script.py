@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
+r"""
 A plain Trainer script with the few lines that make it robust to wrong labels, marked `# glc_hf`.
 
 On a dataset of the Hub, with every fifth row marked as trusted:

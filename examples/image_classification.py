@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
+r"""
 Train an image classifier on noisy labels with a few trusted ones, with a network of timm or transformers.
 
 On datasets of the Hub. The script flips 60 % of the labels and keeps 5 % of the rows as trusted:
@@ -47,7 +47,8 @@ class ScriptArguments:
 
 def main() -> None:
     """Load the data, add noise, train and save."""
-    script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
+    parser = HfArgumentParser((ScriptArguments, GLCConfig), description=__doc__)
+    script, args = parser.parse_args_into_dataclasses()
     set_seed(args.seed)
     if script.dataset is None:
         data, processor, model = tiny_example(args, script)

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
+r"""
 Train on the labels of two language models and a rule, with 100 rows checked by hand.
 
 The table has a column of texts, one column per source with class names (empty: no vote), and the columns `label` and
@@ -53,7 +53,8 @@ class ScriptArguments:
 
 def main() -> None:
     """Load the table, train, and print what the sources and the model are worth."""
-    script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
+    parser = HfArgumentParser((ScriptArguments, GLCConfig), description=__doc__)
+    script, args = parser.parse_args_into_dataclasses()
     set_seed(args.seed)
     test = None
     if script.csv is not None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
+r"""
 Train a language model with a classification head on noisy labels, with LoRA or DoRA adapters.
 
 On a dataset of the Hub. The script flips 40 % of the labels and keeps 2 % of the rows as trusted:
@@ -46,7 +46,8 @@ class ScriptArguments:
 
 def main() -> None:
     """Load the data, add noise, train the adapters, and print what they are worth."""
-    script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
+    parser = HfArgumentParser((ScriptArguments, GLCConfig), description=__doc__)
+    script, args = parser.parse_args_into_dataclasses()
     set_seed(args.seed)
     if script.dataset is None:
         data, tokenizer, model = tiny_example(args.seed)

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
+r"""
 Train on your own CSV file, and write a table of the labels to check.
 
 The file has the columns `text`, `label` (class names or numbers) and `trusted` (true for the rows you checked):
@@ -8,7 +8,7 @@ The file has the columns `text`, `label` (class names or numbers) and `trusted` 
 
 With a file of the Hub, a sentiment dataset whose first 500 rows are marked as trusted:
 
-    python examples/own_csv.py --csv hf://datasets/scikit-learn/imdb/IMDB\\ Dataset.csv --text_column review \
+    python examples/own_csv.py --csv hf://datasets/scikit-learn/imdb/IMDB\ Dataset.csv --text_column review \
         --label_column_of_csv sentiment --first_rows_are_trusted 500 --model distilbert/distilbert-base-uncased \
         --output_dir robust-model --num_train_epochs 1
 
@@ -49,7 +49,8 @@ class ScriptArguments:
 
 def main() -> None:
     """Train on the file, save the model, and write the rows with the results of the audit."""
-    script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
+    parser = HfArgumentParser((ScriptArguments, GLCConfig), description=__doc__)
+    script, args = parser.parse_args_into_dataclasses()
     set_seed(args.seed)
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     if script.csv is None:

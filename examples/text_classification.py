@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
+r"""
 Train a text classifier on noisy labels with a few trusted ones.
 
 On a dataset of the Hub. The script flips 40 % of the labels and keeps 2 % of the rows as trusted:
@@ -43,7 +43,8 @@ class ScriptArguments:
 
 def main() -> None:
     """Load the data, add noise, train, and print the labels that look wrong."""
-    script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
+    parser = HfArgumentParser((ScriptArguments, GLCConfig), description=__doc__)
+    script, args = parser.parse_args_into_dataclasses()
     set_seed(args.seed)
     if script.dataset is None:
         data, tokenizer, model = tiny_example(args, script)

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""
+r"""
 Train a token classifier, for named entities or any other label per word, on noisy labels with a few trusted ones.
 
 On a dataset of the Hub. The script adds 20 % uniform noise to the tags and keeps 5 % of the sentences as trusted:
@@ -45,7 +45,8 @@ class ScriptArguments:
 
 def main() -> None:
     """Load the data, add noise, train and save."""
-    script, args = HfArgumentParser((ScriptArguments, GLCConfig)).parse_args_into_dataclasses()
+    parser = HfArgumentParser((ScriptArguments, GLCConfig), description=__doc__)
+    script, args = parser.parse_args_into_dataclasses()
     set_seed(args.seed)
     if script.dataset is None:
         data, tokenizer, model = tiny_example(args, script)

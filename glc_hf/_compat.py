@@ -218,6 +218,21 @@ def functorch_check() -> Callable[[], bool]:
     return torch._C._are_functorch_transforms_active
 
 
+def forward_mode_check() -> Callable[[], bool]:
+    """A function that tells whether forward-mode differentiation is active. It takes less time than unpacking a
+    tensor."""
+    from torch.autograd import forward_ad
+
+    return lambda: forward_ad._current_level >= 0
+
+
+def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """`function.apply` for positional arguments and without transforms of `torch.func`, which it looks for first."""
+    import torch
+
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
+
+
 def without_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that runs eagerly inside `torch.compile`. Unlike `torch.compiler.disable` it imports the compiler,
     which takes seconds, only when it is called."""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_python import share
 from tests.small_datasets import matrix, own_caches, rows, sentences  # noqa: F401  (fixtures)
 
 
@@ -29,6 +30,11 @@ LONGEST = (
     "distributed/", "training/test_accuracy", "experiments/test_sweeps", "hub/test_push", "cli/test_digits",
     "training/test_determinism", "test_wheel",
 )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        share()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

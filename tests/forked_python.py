@@ -25,11 +25,15 @@ LIBRARIES = (
     "torch", "torch.distributed.run", "datasets", "transformers.trainer", "accelerate.commands.launch",
     "matplotlib.figure", "pytest", "timm",
 )  # fmt: skip
-# Variables that are read at import or by the interpreter, and names like them that are not.
+# Variables that are read at import or by the interpreter, and names like them that are not, or that a fork can change.
 AT_IMPORT = ("HF_", "TRANSFORMERS_", "DATASETS_", "TOKENIZERS_", "OMP_", "MKL_", "PYTHON", "LANG", "LC_")
-LATER = ("HF_TOKEN", "PYTHONPATH", "PYTHON_EXEC")
+LATER = ("HF_TOKEN", "HF_DATASETS_CACHE", "PYTHONPATH")
 FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 SIZE = 8  # bytes of a number in a message
+# The program of the process that started the tests, for its worker processes: one server is enough for all of them.
+SHARED = "GLC_HF_FORKED_PYTHON"
+# Set in the environment of a process, it makes the process free its modules when it ends, as a new interpreter does.
+WHOLE_EXIT = "GLC_HF_WHOLE_EXIT"
 
 
 # ---------------------------------------------------------------------- in the tests
@@ -50,6 +54,8 @@ def python(**variables: str | None) -> str:
 
     if not hasattr(os, "fork") or not hasattr(socket, "send_fds"):
         return sys.executable
+    if not variables and SHARED in os.environ:
+        return os.environ[SHARED]
     key = tuple(sorted(variables.items()))
     if key not in _servers:
         folder = tempfile.TemporaryDirectory(prefix="python-")  # the address of a socket has at most 107 characters
@@ -72,6 +78,11 @@ def python(**variables: str | None) -> str:
             )
         _servers[key] = (server, folder, os.getpid())
     return os.path.join(_servers[key][1].name, "python")
+
+
+def share() -> None:
+    """Start the server now, for this process and the worker processes that it will start."""
+    os.environ[SHARED] = python()
 
 
 def stop(**variables: str | None) -> None:
@@ -165,12 +176,16 @@ def serve(listener: socket.socket) -> dict[str, Any]:
                     _report_ended(children, selector)
                 elif key.fileobj is listener:
                     connection, _ = listener.accept()
-                    request, files = _receive_request(connection)
+                    try:
+                        request, files = _receive_request(connection)
+                    except (OSError, ValueError):  # the program was killed before it had sent all
+                        connection.close()
+                        continue
                     if _needs_a_new_interpreter(request["argv"], request["environment"]):
-                        connection.sendall((0).to_bytes(SIZE, "big"))
+                        _send_number(connection, 0)
                         connection.close()
                     elif child := os.fork():
-                        connection.sendall(child.to_bytes(SIZE, "big"))
+                        _send_number(connection, child)
                         children[child] = connection
                         selector.register(connection, selectors.EVENT_READ, child)
                     else:
@@ -180,6 +195,11 @@ def serve(listener: socket.socket) -> dict[str, Any]:
                 elif key.data in children:  # the program was killed
                     _kill(key.data)
                     selector.unregister(key.fileobj)
+
+
+def _send_number(connection: socket.socket, number: int) -> None:
+    with suppress(OSError):  # the program was killed, and the selector finds its connection closed
+        connection.sendall(number.to_bytes(SIZE, "big"))
 
 
 def _receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -204,7 +224,7 @@ def _report_ended(children: dict[int, socket.socket], selector: Any) -> None:
         connection = children.pop(child)
         if connection in selector.get_map():
             selector.unregister(connection)
-            connection.sendall(status.to_bytes(SIZE, "big"))
+            _send_number(connection, status)
         connection.close()
 
 
@@ -219,7 +239,9 @@ def _kill(child: int) -> None:
 def set_up(request: dict[str, Any], program: str, server_path: str | None) -> None:
     """Make this process like a new one with the arguments, the files and the environment of the program."""
     import multiprocessing
+    from pathlib import Path
 
+    import datasets
     import numpy as np
 
     os.setsid()  # so that the server can kill what this process starts
@@ -241,6 +263,8 @@ def set_up(request: dict[str, Any], program: str, server_path: str | None) -> No
     sys.path[:] = given + [path for path in sys.path if path not in own]
     sys.executable = program
     multiprocessing.set_executable(program)
+    if "HF_DATASETS_CACHE" in os.environ:
+        datasets.config.HF_DATASETS_CACHE = Path(os.environ["HF_DATASETS_CACHE"])
     np.random.seed()
 
 
@@ -307,6 +331,11 @@ def _serve_and_run(listener: int, program: str) -> None:
 
 def _exit(code: Any) -> NoReturn:
     """End as the interpreter does, but do not free the modules first, which would take longer than most tests."""
+    import gc
+
+    if WHOLE_EXIT in os.environ and code != -signal.SIGINT:
+        gc.unfreeze()
+        sys.exit(code)
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1

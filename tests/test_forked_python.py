@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked_python import python
+from tests.forked_python import SIZE, WHOLE_EXIT, python
 
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
@@ -62,6 +63,19 @@ def test_exit_code_and_output_are_those_of_the_process(code: str, returned: int,
     assert bool(done.stderr) == bool(err)
 
 
+def test_process_frees_its_modules_if_told_to() -> None:
+    code = "class Last:\n    def __del__(self, write=__import__('os').write): write(1, b'freed')\nlast = Last()\n"
+    for variables, out in (({}, "end\n"), ({WHOLE_EXIT: "1"}, "end\nfreed")):
+        done = run("-c", code + "print('end')\nraise SystemExit(3)", env={**os.environ, **variables})
+        assert (done.returncode, done.stdout, done.stderr) == (3, out, "")
+
+
+def test_folder_of_cached_datasets_is_that_of_the_environment(tmp_path: Path) -> None:
+    code = "import sys; print('torch' in sys.modules); import datasets; print(datasets.config.HF_DATASETS_CACHE)"
+    done = run("-c", code, env={**os.environ, "HF_DATASETS_CACHE": str(tmp_path)})
+    assert done.stdout == f"True\n{tmp_path}\n"
+
+
 def test_variable_that_is_read_at_import_starts_a_new_interpreter(tmp_path: Path) -> None:
     for name, new in (("HF_HOME", True), ("PYTHONHASHSEED", True), ("HF_TOKEN", False)):
         done = run("-c", STATE, env={**os.environ, name: "1"})
@@ -93,6 +107,16 @@ def test_signals_reach_the_process_and_a_killed_one_ends() -> None:
         while is_alive(forked) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not is_alive(forked)
+
+
+def test_program_that_is_killed_early_does_not_end_the_server() -> None:
+    address = str(Path(python()).with_name("socket"))
+    request = {"argv": ["-c", "pass"], "cwd": "/", "environment": dict(os.environ), "files": []}
+    for content in (b"", json.dumps(request).encode()):
+        with socket.socket(socket.AF_UNIX) as program:
+            program.connect(address)
+            program.sendall(len(content or b"lost").to_bytes(SIZE, "big") + content)
+    assert run("-c", "print('served')").stdout == "served\n"
 
 
 def test_process_starts_forks_of_its_own() -> None:

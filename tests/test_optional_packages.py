@@ -14,6 +14,7 @@ from glc_hf.cli.main import main
 from glc_hf.experiments.results import append_results
 from glc_hf.hub.model_card import CARD_FILE, PICTURE_FILE
 from tests.experiments.made_up import curve
+from tests.forked_python import python
 from tests.training.tiny import bert, config, noisy_text_rows
 
 
@@ -30,12 +31,14 @@ def _not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_import_and_help_work_in_a_new_process() -> None:
     code = (
-        f"import sys; sys.modules.update(dict.fromkeys({PACKAGES!r}))\n"
+        f"import sys; packages = {PACKAGES!r}\n"
+        "known = [name for name in sys.modules if name.partition('.')[0] in packages]\n"
+        "sys.modules.update(dict.fromkeys([*packages, *known]))\n"
         "import glc_hf, glc_hf.training.trainer, glc_hf.experiments.plots, glc_hf.experiments.tables\n"
         "from glc_hf.cli.main import main\n"
         "sys.exit(main(['--help']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([python(), "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "glc-hf COMMAND" in done.stdout
 

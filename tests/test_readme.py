@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from datasets import Dataset
 
 from glc_hf import CorruptionMatrix
 from glc_hf.correction.verdict import Verdict, Way
+from tests.forked_python import python
 from tests.training.tiny import VOCABULARY, bert
 
 
@@ -79,8 +79,8 @@ def test_the_example_runs_with_another_model_name(tmp_path: Path, small_model: P
     (tmp_path / "reviews.csv").write_text("\n".join(lines))
     assert HUB_MODEL in example
     (tmp_path / "example.py").write_text(example.replace(HUB_MODEL, str(small_model)))
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
-    subprocess.run([sys.executable, "example.py"], cwd=tmp_path, env=environment, check=True, timeout=300)
+    environment = {**os.environ, "HF_DATASETS_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    subprocess.run([python(), "example.py"], cwd=tmp_path, env=environment, check=True, timeout=300)
     assert (tmp_path / "robust-model" / "corruption_matrix.json").exists()
     from transformers import AutoModelForSequenceClassification
 

@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from datasets import Dataset
+from datasets import Dataset, load_dataset
 
 import glc_hf
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer
@@ -32,8 +32,8 @@ OWN_METHODS = "docs/extending.md"
 # The new pages with Python, which is run below. That of the others is run here, by test_readme.py (guide),
 # test_sources_page.py, test_extending.py and training/test_trainer_promises.py.
 RUN_HERE = {
-    "docs/api.md", "docs/concepts.md", "docs/howto/push.md", "docs/howto/tokens.md", "docs/moving/cleanlab.md",
-    "docs/moving/label-models.md",
+    "docs/api.md", "docs/concepts.md", "docs/howto/csv.md", "docs/howto/push.md", "docs/howto/tokens.md",
+    "docs/moving/cleanlab.md", "docs/moving/label-models.md",
 }  # fmt: skip
 
 
@@ -44,6 +44,13 @@ def _run(page: str, **names: object) -> dict[str, object]:
     for block in found:
         exec(block, names)
     return names
+
+
+def test_the_page_about_csv_files_reads_other_delimiters_and_encodings(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("reviews.csv").write_bytes("text;label;trusted\ncaf\xe9;good;yes\n".encode("cp1252"))
+    data = _run("docs/howto/csv.md", load_dataset=load_dataset)["data"]
+    assert data[0] == {"text": "café", "label": "good", "trusted": "yes"}
 
 
 def test_navigation_has_every_page_once() -> None:

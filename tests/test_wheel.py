@@ -16,6 +16,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from tests.cli.conftest import text_rows, tiny_bert, write_csv  # noqa: F401  (a fixture)
+from tests.forked_python import python
 
 
 ROOT = Path(__file__).parents[1]
@@ -57,9 +58,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
-def _run(python: Path, folder: Path, *argv: object) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environment.update(HF_HUB_OFFLINE="1", HF_HOME=str(folder / "cache"), OMP_NUM_THREADS="1")
+def _run(python: object, folder: Path, *argv: object, **variables: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    environment.update({"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **variables})
     command = [str(word) for word in (python, *argv)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -82,11 +83,12 @@ def test_installed_wheel_trains_and_audits_away_from_the_sources(
     assert Path(location).is_relative_to(installed.parents[1])
     entry_point = "from importlib.metadata import distribution as d; exit(d('glc_hf').entry_points['glc-hf'].load()())"
     glc_hf = [installed, tmp_path, "-c", entry_point]
+    caches = {"HF_HOME": str(tmp_path / "cache")}
     rows = [{**row, "trusted": "yes" if index % 4 == 0 else "no"} for index, row in enumerate(text_rows(60))]
     data = write_csv(tmp_path / "train.csv", rows)
     out = _run(
         *glc_hf, "train", "--dataset", data, "--model", tiny_bert, "--output-dir", "model", "--max-steps", "20",
-        "--learning-rate", "5e-3", "--save-strategy", "no",
+        "--learning-rate", "5e-3", "--save-strategy", "no", **caches,
     )  # fmt: skip
     assert "saved to: model" in out
     assert (tmp_path / "model" / "corruption_matrix.json").is_file()
@@ -94,9 +96,13 @@ def test_installed_wheel_trains_and_audits_away_from_the_sources(
     assert "## Label noise" in card.text
     assert "estimated noise rate" in card.text
     assert "{{" not in card.content
-    _run(*glc_hf, "audit", "model", "--dataset", data)
+    # Later commands import the same files in processes that have already imported the dependencies.
+    where = f"import glc_hf; assert glc_hf.__file__ == {location!r}, glc_hf.__file__; "
+    glc_hf = [python(), tmp_path, "-c", where + entry_point]
+    caches = {"HF_DATASETS_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(Path(location).parents[1])}
+    _run(*glc_hf, "audit", "model", "--dataset", data, **caches)
     page = (tmp_path / "model" / "audit" / "audit.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert "hammer was here" in page
-    versions = _run(*glc_hf, "env")
+    versions = _run(*glc_hf, "env", **caches)
     assert versions.startswith("glc_hf ")

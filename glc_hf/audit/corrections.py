@@ -22,6 +22,7 @@ from glc_hf.labels.storage import column_in_order, is_list_type, with_columns
 
 
 GIVEN, REVIEWED, SUGGESTED = SOURCES = ("given", "reviewed", "suggested")
+_TRUSTED = "trusted"
 _OTHER_DATASET = "The decisions belong to another dataset, or the dataset has changed since the audit"
 
 
@@ -35,7 +36,9 @@ class Corrections(NamedTuple):
         changed: Number of those that differ from the given label.
         suggested: Number of suggestions taken without review.
         skipped: Number of labels that a person skipped; they stay as they are.
+        trusted_before, trusted: Number of trusted labels, before and after.
         label_column: Column of the labels.
+        trusted_column: Column of the flags.
         changed_rows: Rows whose labels have changed.
         added: Columns that the dataset did not have, and the flags, which have become booleans.
     """
@@ -45,7 +48,10 @@ class Corrections(NamedTuple):
     changed: int
     suggested: int
     skipped: int
+    trusted_before: int
+    trusted: int
     label_column: str
+    trusted_column: str
     changed_rows: set[int]
     added: tuple[str, ...]
 
@@ -54,7 +60,7 @@ def apply_decisions(
     dataset: Dataset,
     decisions: Decisions | str | Path | Iterable[Mapping[str, Any]],
     label_column: str | None = None,
-    trusted_column: str = "trusted",
+    trusted_column: str | None = None,
     auto_fix: float | None = None,
     audit: str | Path | None = None,
     force: bool = False,
@@ -75,7 +81,7 @@ def apply_decisions(
         dataset (`Dataset`): The rows that were audited, in the same order. It is not changed.
         decisions ([`Decisions`] or `str`): Decisions, the path of a file, or dicts with `row` and `label`.
         label_column (`str`, *optional*): Column of the labels; by default that of the audit, or found by its name.
-        trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags.
+        trusted_column (`str`, *optional*): Column of the flags; by default that of the audit, or `trusted`.
         auto_fix (`float`, *optional*): Take suggestions with `p_wrong` of at least this without review, except for
             labels that a person decided on or skipped.
         audit (`str`, *optional*): `audit.csv` or `audit.parquet` with the suggestions.
@@ -91,7 +97,7 @@ def correct_labels(
     dataset: Dataset,
     decisions: Decisions | str | Path | Iterable[Mapping[str, Any]],
     label_column: str | None = None,
-    trusted_column: str = "trusted",
+    trusted_column: str | None = None,
     auto_fix: float | None = None,
     audit: str | Path | None = None,
     force: bool = False,
@@ -105,6 +111,7 @@ def correct_labels(
     elif not isinstance(decisions, Decisions):
         decisions = Decisions.of_rows(decisions)
     _check_dataset(dataset, decisions, force)
+    trusted_column = trusted_column or decisions.trusted_column or _TRUSTED
     if decisions.from_votes and decisions.label_column is None and label_column not in dataset.column_names:
         # Only votes so far: checked rows are the first that have a label.
         label_column = label_column or "label"
@@ -117,6 +124,7 @@ def correct_labels(
     kept = ORIGINAL_LABEL_COLUMN in dataset.column_names or decisions.from_votes
     original = None if kept else _originals(labels.values, flags, sources)
     counts = dict.fromkeys(("reviewed", "changed", "suggested", "skipped"), 0)
+    counts["trusted_before"] = _number_of(flags)
     decided, changed = set(), set()
     for entry in decisions.entries:
         labels.check(entry, decisions.origin, decisions.from_votes)
@@ -137,9 +145,12 @@ def correct_labels(
                 counts["suggested"] += 1
                 changed.add(entry.row)
                 _put(sources, entry, SUGGESTED)
+    counts["trusted"] = _number_of(flags)
     result = _with_new_columns(dataset, column, trusted_column, labels, flags, sources, original)
     added = (trusted_column, LABEL_SOURCE_COLUMN, *(() if original is None else (ORIGINAL_LABEL_COLUMN,)))
-    return Corrections(result, **counts, label_column=column, changed_rows=changed, added=added)
+    return Corrections(
+        result, **counts, label_column=column, trusted_column=trusted_column, changed_rows=changed, added=added
+    )
 
 
 def with_texts(corrections: Corrections, texts: Dataset) -> Dataset:
@@ -312,6 +323,10 @@ def _flags(dataset: Dataset, column: str, labels: _Labels) -> list[Any]:
         flag if isinstance(flag, list) else [flag] * len(row or ())
         for flag, row in zip(flags, labels.values, strict=True)
     ]
+
+
+def _number_of(flags: list[Any]) -> int:
+    return sum(_number_of(flag) if isinstance(flag, list) else bool(flag) for flag in flags)
 
 
 def _read_flag(value: Any, column: str, row: int) -> Any:

@@ -21,10 +21,11 @@ from glc_hf.labels.storage import column_in_order, flat_values
 
 logger = logging.getLogger(__name__)
 _BATCH_ROWS = 1000
+_CSV = ".csv"
 _MEDIA = (Image, Audio, Video)
 
 
-def write_dataset(dataset: Dataset, path: str | Path) -> Path:
+def write_dataset(dataset: Dataset, path: str | Path, delimiter: str | None = None) -> Path:
     """
     Write a dataset to a new file. The format follows from the suffix. Parquet keeps all features; in the other formats
     classes are written by their names.
@@ -32,6 +33,7 @@ def write_dataset(dataset: Dataset, path: str | Path) -> Path:
     Args:
         dataset (`Dataset`): The rows.
         path (`str`): A file that does not exist. Its folder is created if needed. If writing fails, there is no file.
+        delimiter (`str`, *optional*): Delimiter of a CSV file, if it is not the comma.
     """
     path = Path(path).expanduser()
     check_output(path)
@@ -40,7 +42,9 @@ def write_dataset(dataset: Dataset, path: str | Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        _WRITERS[path.suffix.lower()](dataset, temporary)
+        kind = path.suffix.lower()
+        write = _write_separated(delimiter) if kind == _CSV and delimiter is not None else _WRITERS[kind]
+        write(dataset, temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -154,7 +158,7 @@ def _named(value: Any, names: list[str]) -> Any:
 
 _WRITERS: dict[str, Callable[[Dataset, Path], None]] = {
     ".parquet": _write_parquet,
-    ".csv": _write_separated(","),
+    _CSV: _write_separated(","),
     ".tsv": _write_separated("\t"),
     ".jsonl": _write_lines,
     ".json": _write_list,

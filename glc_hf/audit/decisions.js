@@ -124,7 +124,7 @@ async function saveFile() {
   link.remove();
   setTimeout(() => URL.revokeObjectURL(url), 10000);
   unsaved = 0;
-  tell(`${integer(decisions.size)} decisions saved as ${FILE_NAME} in the folder of your downloads.`);
+  tell(`${integer(decisions.size)} decisions saved as ${FILE_NAME} in your downloads folder.`);
   return undefined;
 }
 

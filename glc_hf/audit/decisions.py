@@ -71,6 +71,7 @@ class Decisions:
         num_labels: Number of classes, if known.
         fingerprint, num_rows: Hash and number of rows of the dataset, if known.
         input_columns, label_column: The columns that the hashes are of.
+        trusted_column: Column of the flags, if known.
         from_votes: Whether the given labels follow from votes of several sources, not from a column.
         origin: Name of the file, for messages.
     """
@@ -82,6 +83,7 @@ class Decisions:
     num_rows: int | None = None
     input_columns: list[str] = field(default_factory=list)
     label_column: str | None = None
+    trusted_column: str | None = None
     from_votes: bool = False
     origin: str = "the decisions"
 
@@ -177,6 +179,7 @@ class Decisions:
             num_rows=dataset.get("rows"),
             input_columns=list(dataset.get("input_columns") or ()),
             label_column=dataset.get("label_column"),
+            trusted_column=dataset.get("trusted_column"),
             from_votes=dataset.get("given_labels") == "votes",
             origin=origin,
         )

@@ -291,7 +291,7 @@ class Findings:
         trusted = self.matrix.trusted_rows
         if trusted is None:
             return "with the matrix that was given"
-        return f"from {format_count(round(trusted.sum()), 'trusted rows')} without their noisy labels"
+        return f"from {format_count(round(trusted.sum()), 'trusted rows')}, whose noisy labels are not known"
 
     @property
     def _if_errors_depend_on_class(self) -> Total:

@@ -46,6 +46,7 @@ def write_audit(
     sources: SourceTable | None = None,
     label_column: str | None = None,
     reasons: Mapping[int, str] | None = None,
+    trusted_column: str = "trusted",
 ) -> list[Path]:
     """
     Write `audit.parquet`, `audit.csv` and `audit.html`. The files contain class names where they are known.
@@ -54,7 +55,7 @@ def write_audit(
         folder (`str`): Output folder, created if needed.
         audited (`Dataset`): The rows with the audit columns.
         findings (`Findings`): The findings of `audited`.
-        inputs, task, title, page_rows, warnings, sources, label_column, reasons: See [`make_page`].
+        inputs, task, title, page_rows, warnings, sources, label_column, reasons, trusted_column: See [`make_page`].
 
     Returns:
         `list[Path]`: Paths of the three files.
@@ -65,7 +66,9 @@ def write_audit(
     named = _with_class_names(audited, findings.matrix.label_names)
     named.to_parquet(str(paths[0]))
     _write_csv(named, paths[1])
-    page = make_page(findings, audited, inputs, task, title, page_rows, warnings, sources, label_column, reasons)
+    page = make_page(
+        findings, audited, inputs, task, title, page_rows, warnings, sources, label_column, reasons, trusted_column
+    )
     paths[2].write_text(page, encoding="utf-8")
     return paths
 
@@ -120,6 +123,7 @@ def make_page(
     sources: SourceTable | None = None,
     label_column: str | None = None,
     reasons: Mapping[int, str] | None = None,
+    trusted_column: str = "trusted",
 ) -> str:
     """
     Return the HTML page of an audit, on which a person decides on each label and saves the decisions (see
@@ -137,6 +141,7 @@ def make_page(
         label_column (`str`, *optional*): Column of `rows` with the labels as they are in the dataset, if there is one.
         reasons (`Mapping[int, str]`, *optional*): The rows that are suggested to be checked next, best first, and why.
             They are marked. Of several labels of a row the most suspicious one is.
+        trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags, for the decisions file.
     """
     positions, marks = _positions(findings, page_rows, reasons or {})
     unit = "labels" if findings.word is not None else "rows"
@@ -154,7 +159,7 @@ def make_page(
         "title": title,
         "warnings": list(warnings),
         "summary": f"{findings.num_issues:,} of {len(findings):,} labels are issues: another label is more probable. "
-        f"About {total} labels are wrong in total.",
+        f"Estimated number of wrong labels: {total}.",
         "explanation": "p(wrong) is the probability that the given label is not the true label. It combines the "
         f"prediction of the model for the row with {evidence}." + (f" {findings.note}" if findings.note else ""),
         "limit": f"{len(positions):,} of {len(findings):,} {unit} are on this page, issues first. The Parquet and CSV "
@@ -181,7 +186,8 @@ def make_page(
         # Position on the page: rank, and why it should be checked.
         "next": marks,
     }
-    content["review"] = _review_facts(dataset_facts(checks, inputs, label_column, sources is not None), findings)
+    facts = dataset_facts(checks, inputs, label_column, sources is not None, trusted_column)
+    content["review"] = _review_facts(facts, findings)
     return _fill_in(content)
 
 

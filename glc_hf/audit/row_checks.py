@@ -42,7 +42,11 @@ def fingerprint(checks: Sequence[str]) -> str:
 
 
 def dataset_facts(
-    checks: Sequence[str], input_columns: Sequence[str], label_column: str | None, from_votes: bool
+    checks: Sequence[str],
+    input_columns: Sequence[str],
+    label_column: str | None,
+    from_votes: bool,
+    trusted_column: str,
 ) -> dict[str, Any]:
     """
     Return what decisions say about the dataset that they were made for.
@@ -51,12 +55,14 @@ def dataset_facts(
         checks (`Sequence[str]`): The hashes of its rows; see [`row_checks`].
         input_columns (`Sequence[str]`), label_column (`str`, *optional*): The columns that the hashes are of.
         from_votes (`bool`): Whether the given labels follow from votes of several sources.
+        trusted_column (`str`): Column of the flags.
     """
     return {
         "fingerprint": fingerprint(checks),
         "rows": len(checks),
         "input_columns": list(input_columns),
         "label_column": label_column,
+        "trusted_column": trusted_column,
         "given_labels": "votes" if from_votes else "column",
     }
 

@@ -179,9 +179,9 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     export = None
     if arguments.export:
         chosen = issues_and(findings, list(reasons), arguments.page_rows)
-        export = ReviewItems(findings, audited, inputs, task, label, sources is not None, chosen, reasons)
+        export = ReviewItems(findings, audited, inputs, task, label, sources is not None, chosen, reasons, flag)
     paths = write_audit(
-        output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table, label, reasons
+        output, audited, findings, inputs, task, title, arguments.page_rows, warnings, table, label, reasons, flag
     )
     if suggestions is not None:
         paths.append(output / SUGGEST_FILE)
@@ -228,6 +228,10 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, vo
     }
     model = ModelArguments(model=str(folder))
     if arguments.dataset is not None:
+        reading = {name: of_run[name] for name in _READING if name in of_run}
+        for name in ("delimiter", "encoding"):
+            if getattr(arguments, name) is not None:
+                reading[name] = getattr(arguments, name)
         data = DataArguments(
             dataset=arguments.dataset,
             dataset_config=arguments.dataset_config,
@@ -236,11 +240,12 @@ def _train_options(folder: Path, facts: dict[str, Any], arguments: Namespace, vo
             max_length=arguments.max_length or of_run.get("max_length"),
             answers=arguments.answers,
             answer_columns=arguments.answer_columns,
-            **{name: of_run[name] for name in _READING if name in of_run},
+            **reading,
         )
         return TrainOptions(data, NoiseArguments(), model, GLCConfig(**config))
     if not dataset.get("on_hub") and dataset.get("name") != DIGITS:
-        raise ValueError("name the rows to audit: --dataset, with a file, a folder or a Hub id.")
+        trained = f" The model was trained on {dataset['name']}." if dataset.get("name") else ""
+        raise ValueError(f"name the rows to audit: --dataset, with a file, a folder or a Hub id.{trained}")
     if of_run.get("noise") == WEAK:
         raise ValueError(
             "the labels of this run came from a weak classifier and were not saved: name the rows to audit, --dataset."

@@ -315,9 +315,10 @@ def _hold_out(rows: Rows, options: TrainOptions, what: str) -> None:
             f"There is no evaluation split, and {total:,} {what} are too few to hold any out: no accuracy is reported."
         )
         return
+    verb = "is" if len(chosen) == 1 else "are"
     logger.info(
-        f"There is no evaluation split, so {len(chosen):,} of the {total:,} {what} are held out for evaluation (name "
-        "a split with --eval-split)."
+        f"There is no evaluation split, so {len(chosen):,} of the {total:,} {what} {verb} held out for "
+        "evaluation (to use other rows: --eval-dataset FILE or --eval-split NAME)."
     )
     held_out = trusted_part(train, chosen, label, flag) if what == "trusted rows" else train.select(chosen)
     rows.evaluation = _subset(held_out, options.data.max_eval_samples, seed)

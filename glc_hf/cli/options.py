@@ -24,6 +24,10 @@ CONFIG_DEFAULTS = {"output_dir": "glc-hf-output"}  # defaults that differ from t
 TASKS = ("auto", "text", "image", "token")
 DEFAULT_TRUSTED_FRACTION = 0.05
 ANSWER_COLUMNS = ("item", "worker", "answer")
+# Options `--NAME-column` of the inputs, and what the columns hold.
+INPUT_COLUMNS = {
+    "text": "texts", "text-pair": "second texts, for pairs", "image": "images", "tokens": "lists of words",
+}  # fmt: skip
 ON_MISSING = ("error", "skip")
 
 

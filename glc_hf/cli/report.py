@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from glc_hf.noise.families import noise_families
 
 if TYPE_CHECKING:
     from glc_hf.cli.model import Prepared
+    from glc_hf.cli.options import DataArguments
     from glc_hf.cli.parsing import TrainOptions
     from glc_hf.matrix import CorruptionMatrix
     from glc_hf.training.trainer import GLCTrainer
@@ -169,7 +171,7 @@ def _without_folder(value: Any) -> Any:
     return value
 
 
-def print_results(results: dict[str, Any], folder: str) -> None:
+def print_results(results: dict[str, Any], folder: str, data: DataArguments) -> None:
     """Print the summary of a run: a table on a terminal, plain lines elsewhere."""
     lines = {"rows": f"{results['train_rows']:,} for training, {results['eval_rows']:,} for evaluation"}
     if "trusted" in results:
@@ -186,8 +188,8 @@ def print_results(results: dict[str, Any], folder: str) -> None:
         lines["simulated noise"] = f"{noise['kind']}{strength}, {effect}"
     final = "accuracy after correction" if get_method(results["method"]).uses_matrix else "accuracy"
     if results["accuracy_before_correction"] is not None:
-        accuracy = _with_interval(results["accuracy_before_correction"], results)
-        lines["accuracy before correction"] = f"{accuracy}, {results['before_correction']}"
+        before = f"accuracy before correction ({results['before_correction']})"
+        lines[before] = _with_interval(results["accuracy_before_correction"], results)
     if results["accuracy_after_correction"] is not None:
         lines[final] = _with_interval(results["accuracy_after_correction"], results)
         if results["evaluated"]["number"]:
@@ -199,7 +201,7 @@ def print_results(results: dict[str, Any], folder: str) -> None:
         lines["largest confusions"] = ", ".join(
             f"{entry['true']} → {entry['noisy']} {entry['probability']:.0%}" for entry in shown
         )
-    lines["seconds"] = f"{results['seconds']:.0f}"
+    lines["time"] = f"{results['seconds']:.0f} seconds"
     lines["saved to"] = folder
     pipeline = f'transformers.pipeline("{results["task"]}-classification", model="{folder}")'
     print_table(f"glc_hf: method {results['method']}", list(lines.items()), highlight=final)
@@ -212,6 +214,10 @@ def print_results(results: dict[str, Any], folder: str) -> None:
     for warning in [*results["warnings"], *sources.sentences()]:
         say(f"warning: {warning}")
     say(f"load with: {pipeline}")  # below the table, where a narrow terminal does not break it into pieces
+    if (results["noise_rates"] or len(sources)) and (noise is None or data.dataset is None):
+        rows = {"--dataset": data.dataset, "--answers": data.answers}
+        options = "".join(f" {option} {shlex.quote(name)}" for option, name in rows.items() if name is not None)
+        say(f"find wrong labels with: glc-hf audit {shlex.quote(folder)}{options}")
 
 
 def _with_interval(accuracy: float, results: dict[str, Any]) -> str:

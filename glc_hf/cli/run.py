@@ -90,7 +90,7 @@ def run_one(prepared: Prepared, options: TrainOptions, started: float) -> dict[s
         metrics.update(trainer.evaluate())
     results = _save(trainer, prepared, options, metrics, time.perf_counter() - started)
     if trainer.is_world_process_zero():
-        report.print_results(results, str(config.output_dir))
+        report.print_results(results, str(config.output_dir), options.data)
     if config.push_to_hub:
         trainer.push_to_hub()
     return results

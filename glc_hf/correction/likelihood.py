@@ -47,10 +47,10 @@ _VECTOR = 16
 class TransposedMatrix(NamedTuple):
     """
     Cᵀ, so that the weights of a noisy label, C[:, label], are one contiguous row. Up to 2,048 classes the identity is
-    stored below it: row K + label holds the weights of a trusted label.
+    stored below it: row K + label holds the weights of a trusted label. With more classes one row of zeros is.
 
     Args:
-        rows (`Tensor` of shape `(K, K)` or `(2·K, K)`): `rows[j, i] = C[i, j]`.
+        rows (`Tensor` of shape `(2·K, K)` or `(K + 1, K)`): `rows[j, i] = C[i, j]`.
         exact_rows (`Tensor`, *optional*):
             The same in float64, only if C has entries too small for the dtype of `rows`.
         is_identity (`bool`): Whether C is exactly the identity, so that there is nothing to correct.
@@ -79,7 +79,9 @@ def transposed(
         dtype (`torch.dtype`): float32 or float64.
         device (`torch.device`): Device of the logits.
     """
-    cached = _cache_of(matrix)
+    entry = _CACHE.get(id(matrix))
+    # Without a version the matrix is read-only, so its entry needs no further check.
+    cached = entry[2] if entry is not None and entry[1] is None and entry[0]() is matrix else _cache_of(matrix)
     prepared = cached.get((device, dtype))
     if prepared is None:
         # Inside torch.func transforms new tensors belong to the transform and must not outlive it.
@@ -144,7 +146,9 @@ def _transpose(source: Tensor, dtype: torch.dtype, device: torch.device) -> Tens
     # Cast first: torch has a fast blockwise transpose only within one dtype.
     rows = source.to(device=device, dtype=dtype).T
     if len(source) > _MAX_CLASSES_WITH_IDENTITY:
-        return rows.clone(memory_format=torch.contiguous_format)
+        result = rows.new_empty(len(source) + 1, len(source))
+        result[:-1], result[-1] = rows, 0
+        return result
     return torch.cat([rows, torch.eye(len(source), dtype=dtype, device=device)])
 
 
@@ -152,7 +156,7 @@ def item_losses(
     x: Tensor, labels: Tensor, trusted: Tensor | None, matrix: TransposedMatrix, with_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
     """
-    The loss per item and, if requested, its gradient with respect to `x`, both outside the autograd graph.
+    The loss per item, `(N, 1)`, and, if requested, its gradient with respect to `x`, both outside the autograd graph.
 
     On the CPU this works in probability space, and in log space for the items whose sum is close to underflow. On
     other devices, finding these items would synchronize with the device at each step, so all items use log space.
@@ -162,19 +166,19 @@ def item_losses(
     """
     if x.device.type != "cpu":
         return _in_log_space(x, _log_weights(labels, trusted, matrix, x.dtype), with_gradient)
-    probs = _softmax(x)
-    joint = _weights(labels, trusted, matrix.rows).mul_(probs)
-    inverse = joint.sum(dim=-1, keepdim=True).reciprocal_()
+    joint = _weights(labels, trusted, matrix.rows)
+    probs = softmax(x)
+    inverse = torch.sum(joint.mul_(probs), -1, True).reciprocal_()
     gradient = probs.addcmul_(joint, inverse, value=-1) if with_gradient else None
-    inverse = inverse.squeeze(-1)
     losses = inverse.log()
-    if inverse.numel() and not inverse.max().item() <= _SAFE_INVERSE[x.dtype]:  # also for NaN
-        rows = (~(inverse <= _SAFE_INVERSE[x.dtype])).nonzero().squeeze(-1)
-        row_trusted = trusted[rows] if trusted is not None else None
-        log_weights = _log_weights(labels[rows], row_trusted, matrix, x.dtype)
-        losses[rows], row_gradient = _in_log_space(x[rows], log_weights, with_gradient)
-        if gradient is not None and row_gradient is not None:  # both, `with_gradient`
-            gradient[rows] = row_gradient
+    safe = _SAFE_INVERSE[x.dtype]
+    if x.shape[0] and not inverse.max().item() <= safe:  # also for NaN
+        unsafe = (~(inverse <= safe)).squeeze(-1).nonzero().squeeze(-1)
+        their_trusted = trusted[unsafe] if trusted is not None else None
+        log_weights = _log_weights(labels[unsafe], their_trusted, matrix, x.dtype)
+        losses[unsafe], their_gradient = _in_log_space(x[unsafe], log_weights, with_gradient)
+        if gradient is not None and their_gradient is not None:  # both, `with_gradient`
+            gradient[unsafe] = their_gradient
     return losses, gradient
 
 
@@ -256,7 +260,8 @@ def _soft_noisy(log_probs: Tensor, targets: Tensor, matrix: TransposedMatrix) ->
 def _in_log_space(x: Tensor, log_weights: tuple[Tensor, Tensor], with_gradient: bool) -> tuple[Tensor, Tensor | None]:
     weights, impossible = log_weights
     log_probs = _log_probs(x)
-    losses = torch.logsumexp(log_probs + weights, dim=-1).neg_().masked_fill_(impossible, IMPOSSIBLE_LABEL_LOSS)
+    losses = torch.logsumexp(log_probs + weights, dim=-1, keepdim=True).neg_()
+    losses.masked_fill_(impossible.unsqueeze(-1), IMPOSSIBLE_LABEL_LOSS)
     return losses, _gradient(log_probs, weights, impossible) if with_gradient else None
 
 
@@ -265,9 +270,10 @@ def _gradient(log_probs: Tensor, log_weights: Tensor, impossible: Tensor) -> Ten
     return gradient.masked_fill(impossible.unsqueeze(-1), 0)
 
 
-def _softmax(x: Tensor) -> Tensor:
+def softmax(x: Tensor) -> Tensor:
+    """The softmax over the last dimension, also fast for few classes."""
     if x.shape[-1] >= _VECTOR or x.numel() == 0:
-        return torch.softmax(x, dim=-1)
+        return torch.softmax(x, -1)
     exponentials = (x - x.amax(dim=-1, keepdim=True)).exp_()
     return exponentials.div_(exponentials.sum(dim=-1, keepdim=True))
 
@@ -278,21 +284,16 @@ def _log_probs(x: Tensor) -> Tensor:
 
 
 def _weights(labels: Tensor, trusted: Tensor | None, rows: Tensor) -> Tensor:
-    if trusted is not None and len(rows) > rows.shape[1]:
-        return rows.index_select(0, torch.add(labels, trusted, alpha=rows.shape[1]))
-    weights = rows.index_select(0, labels)
     if trusted is None:
-        return weights
-    if not _transforms_active() and weights.device.type == "cpu":  # elsewhere `nonzero` would synchronize
-        items = trusted.nonzero().squeeze(-1)
-        weights.index_fill_(0, items, 0)
-        weights[items, labels.index_select(0, items)] = 1
-        return weights
+        return rows.index_select(0, labels)
+    num_labels = rows.shape[1]
+    if rows.shape[0] > num_labels + 1 or num_labels == 1:
+        return rows.index_select(0, torch.add(labels, trusted, alpha=num_labels))
+    # The row of zeros, and one at the label.
+    weights = rows.index_select(0, torch.where(trusted, num_labels, labels))
     flags = trusted.to(weights.dtype).unsqueeze(-1)
-    if _transforms_active():  # under vmap possibly only `trusted` is batched
-        weights = weights * (1 - flags)
-    else:  # in place: allocating another N×K takes longer than the product
-        weights.mul_(1 - flags)
+    if _transforms_active():  # under vmap not all of them may be batched
+        return weights.scatter_add(-1, labels.unsqueeze(-1), flags)
     return weights.scatter_add_(-1, labels.unsqueeze(-1), flags)
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from glc_hf._compat import functorch_check, without_compiler
+from glc_hf._compat import direct_apply, forward_mode_check, functorch_check, without_compiler
 from glc_hf.correction.likelihood import (
     TransposedMatrix,
     differentiable_item_gradients,
@@ -23,7 +23,7 @@ from glc_hf.correction.likelihood import (
 from glc_hf.matrix import CorruptionMatrix
 
 
-_transforms_active = functorch_check()
+_transforms_active, _forward_mode = functorch_check(), forward_mode_check()
 
 
 def corrected_cross_entropy(
@@ -80,35 +80,38 @@ def corrected_cross_entropy(
     if torch.compiler.is_compiling():
         # Its control flow depends on values.
         return _eager_corrected_cross_entropy(logits, labels, matrix, trusted, ignore_index, reduction)
-    _check_arguments(logits, labels, reduction)
-    num_labels = logits.shape[-1]
-    dtype = logits.dtype if logits.dtype == torch.float64 else torch.float32
-    if labels.is_floating_point():
-        return _soft_loss(logits, labels, transposed(matrix, num_labels, dtype, logits.device), trusted, reduction)
+    # For few classes the time of the loss is that of the calls, so the usual arguments take few of them.
+    size, shape, label_dtype = logits.shape, labels.shape, labels.dtype
+    dtype = torch.float32
+    if logits.dtype is not dtype or label_dtype is not torch.int64 or size[:-1] != shape or not size:
+        _check_arguments(logits, labels)
+        dtype = logits.dtype if logits.dtype == torch.float64 else dtype
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}.")
+    num_labels = size[-1]
     prepared = transposed(matrix, num_labels, dtype, logits.device)
-    all_labels = labels if labels.dim() == 1 and labels.dtype == torch.int64 else labels.reshape(-1).long()
-    flat_trusted = _flat_trusted(trusted, labels) if trusted is not None else None
+    if label_dtype.is_floating_point:
+        return _soft_loss(logits, labels, prepared, trusted, reduction)
+    all_labels = labels if len(shape) == 1 and label_dtype is torch.int64 else labels.reshape(-1).long()
+    flat_trusted = _flat_trusted(trusted, shape) if trusted is not None else None
 
-    if _transforms_active() or forward_ad.unpack_dual(logits).tangent is not None:
+    if _transforms_active() or (_forward_mode() and forward_ad.unpack_dual(logits).tangent is not None):
         skipped = all_labels == ignore_index  # no value may be read here: under vmap that is impossible
         losses = differentiable_item_losses(
             _as_rows(logits, dtype), all_labels.masked_fill(skipped, 0), flat_trusted, prepared
         )
         losses = losses.masked_fill(skipped, 0)
-        return _reduce(losses, skipped.logical_not().sum(), reduction, labels.shape)
+        return _reduce(losses, skipped.logical_not().sum(), reduction, shape)
 
-    flat_labels, ignored, count = _without_ignored(all_labels, ignore_index, num_labels, labels.shape)
+    flat_labels, ignored, count = _without_ignored(all_labels, ignore_index, num_labels, shape)
     if prepared.is_identity or _all_trusted(flat_trusted, ignored):
         if reduction == "mean" and (isinstance(count, Tensor) or count == 0):  # torch's mean of no items is NaN
             total = F.cross_entropy(_as_rows(logits, dtype), all_labels, ignore_index=ignore_index, reduction="sum")
             return total / _at_least_one(count)
         loss = F.cross_entropy(_as_rows(logits, dtype), all_labels, ignore_index=ignore_index, reduction=reduction)
-        return loss.reshape(labels.shape) if reduction == "none" else loss
+        return loss.reshape(shape) if reduction == "none" else loss
     weight = _weight_in_mean(count, dtype)
-    batch = _Batch(flat_labels, flat_trusted, ignored, weight, prepared, reduction, labels.shape)
-    if logits.requires_grad and torch.is_grad_enabled():
-        return _CorrectedCrossEntropy.apply(logits, batch)
-    return _forward(logits, batch, with_gradient=False)[0]
+    return _corrected(logits, _Batch(flat_labels, flat_trusted, ignored, weight, prepared, reduction, shape))
 
 
 _eager_corrected_cross_entropy = without_compiler(corrected_cross_entropy)
@@ -126,9 +129,15 @@ class _Batch(NamedTuple):
     shape: torch.Size
 
 
+def _corrected(logits: Tensor, batch: _Batch) -> Tensor:
+    if logits.requires_grad and torch.is_grad_enabled():
+        return _apply(logits, batch)
+    return _forward(logits, batch, with_gradient=False)[0]
+
+
 class _CorrectedCrossEntropy(torch.autograd.Function):
-    """Computes the gradient together with the loss, so that backward is one multiplication in place. A second backward
-    of the same loss computes the gradient again."""
+    """Computes the gradient together with the loss, so that backward is at most one multiplication in place. A second
+    backward of the same loss computes the gradient again."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, batch: _Batch) -> Tensor:
@@ -141,23 +150,29 @@ class _CorrectedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         batch: _Batch = ctx.batch
         (logits,) = ctx.saved_tensors
-        if batch.reduction == "none":
+        per_item = batch.reduction == "none"
+        if per_item:
             upstream = upstream.reshape(-1, 1)
-        elif batch.reduction == "mean":
-            upstream = upstream * batch.weight
         if torch.is_grad_enabled():  # create_graph=True
+            if batch.reduction == "mean":
+                upstream = upstream * batch.weight
             gradient = _differentiable_gradient(logits, batch) * upstream
         else:
             kept = ctx.gradient
             gradient = _gradient(logits, batch) if kept is None else kept
             try:
-                gradient.mul_(upstream)
+                # On other devices reading the number would synchronize.
+                if per_item or not upstream.is_cpu or upstream.item() != 1.0:
+                    gradient.mul_(upstream)
                 ctx.gradient = None
-            except RuntimeError:  # vmap over upstream gradients, which has no in-place product
+            except RuntimeError:  # vmap over upstream gradients: no number to read, no in-place product
                 gradient = gradient * upstream
         if len(ctx.shape) != 2:
             gradient = gradient.reshape(ctx.shape)
         return gradient if gradient.dtype == ctx.dtype else gradient.to(ctx.dtype), None
+
+
+_apply = direct_apply(_CorrectedCrossEntropy)
 
 
 def _differentiable_gradient(logits: Tensor, batch: _Batch) -> Tensor:
@@ -173,14 +188,18 @@ def _gradient(logits: Tensor, batch: _Batch) -> Tensor:
 
 
 def _forward(logits: Tensor, batch: _Batch, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
+    """The reduced loss and the gradient of that, or of the loss of each item for the reduction `"none"`."""
     x = _as_rows(logits, batch.matrix.rows.dtype)
     losses, gradient = item_losses(x, batch.labels, batch.trusted, batch.matrix, with_gradient)
     if batch.ignored is not None:
-        losses.masked_fill_(batch.ignored, 0)
+        ignored = batch.ignored.unsqueeze(-1)
+        losses.masked_fill_(ignored, 0)
         if gradient is not None:
-            gradient.masked_fill_(batch.ignored.unsqueeze(-1), 0)
+            gradient.masked_fill_(ignored, 0)
     if batch.reduction == "mean":
-        return losses.sum() * batch.weight, gradient
+        if gradient is not None:
+            gradient.mul_(batch.weight)
+        return losses.sum().mul_(batch.weight), gradient
     return _reduce(losses, 1.0, batch.reduction, batch.shape), gradient
 
 
@@ -194,7 +213,7 @@ def _soft_loss(
         raise ValueError(
             f"the soft target of item {first} has negative, NaN or infinite entries: {soft[first].tolist()}."
         )
-    losses = soft_item_losses(x, soft, _flat_trusted(trusted, items) if trusted is not None else None, matrix)
+    losses = soft_item_losses(x, soft, _flat_trusted(trusted, items.shape) if trusted is not None else None, matrix)
     return _reduce(losses, (soft.sum(dim=-1) > 0).sum(), reduction, items.shape)
 
 
@@ -237,9 +256,9 @@ def _without_ignored(
 
     On the CPU, out-of-range labels raise here. On other devices this check would synchronize; there the lookup fails.
     """
-    on_cpu = labels.device.type == "cpu"
+    on_cpu = labels.is_cpu
     if on_cpu and not 0 <= ignore_index < num_labels and _all_in_range(labels, num_labels):
-        return labels, None, float(len(labels))  # torch divides by a float faster than by an integer
+        return labels, None, float(labels.shape[0])
     ignored = labels == ignore_index
     labels = labels.masked_fill(ignored, 0)
     if not on_cpu:
@@ -255,33 +274,40 @@ def _without_ignored(
 
 
 def _all_in_range(labels: Tensor, num_labels: int) -> bool:
-    if labels.numel() == 0:
+    if labels.shape[0] == 0:
         return True
     lowest, highest = torch.aminmax(labels)
     return lowest.item() >= 0 and highest.item() < num_labels
 
 
-def _flat_trusted(trusted: Tensor, labels: Tensor) -> Tensor:
-    if trusted.dtype != torch.bool:
+def _flat_trusted(trusted: Tensor, shape: torch.Size) -> Tensor:
+    if trusted.dtype is not torch.bool:
         raise TypeError(f"trusted must be boolean, got {trusted.dtype}; for 0 and 1 pass trusted.bool().")
-    if trusted.shape == labels.shape:
-        return trusted.reshape(-1)
-    if trusted.dim() == 0 or trusted.shape != labels.shape[: trusted.dim()]:
+    if trusted.shape == shape:
+        return trusted if len(shape) == 1 else trusted.reshape(-1)
+    if trusted.dim() == 0 or trusted.shape != shape[: trusted.dim()]:
         raise ValueError(
-            f"trusted has shape {tuple(trusted.shape)}; it must have the shape of the labels, {tuple(labels.shape)}, "
+            f"trusted has shape {tuple(trusted.shape)}; it must have the shape of the labels, {tuple(shape)}, "
             "or of their first dimensions."
         )
-    missing = labels.dim() - trusted.dim()
-    return trusted.reshape(*trusted.shape, *[1] * missing).expand(labels.shape).reshape(-1)
+    missing = len(shape) - trusted.dim()
+    return trusted.reshape(*trusted.shape, *[1] * missing).expand(shape).reshape(-1)
 
 
 def _all_trusted(trusted: Tensor | None, ignored: Tensor | None) -> bool:
-    if trusted is None or trusted.device.type != "cpu":  # on other devices the check would synchronize
+    if trusted is None or not trusted.is_cpu:  # on other devices the check would synchronize
         return False
-    return bool((trusted if ignored is None else trusted | ignored).all())
+    return torch.equal(trusted if ignored is None else trusted | ignored, _all_true(trusted.shape[0]))
 
 
-def _check_arguments(logits: Tensor, labels: Tensor, reduction: str) -> None:
+@lru_cache(maxsize=64)
+def _all_true(number: int) -> Tensor:
+    """Compared with it, flags are checked in one call."""
+    with torch.inference_mode(False):
+        return torch.ones(number, dtype=torch.bool)
+
+
+def _check_arguments(logits: Tensor, labels: Tensor) -> None:
     if not logits.is_floating_point():
         raise TypeError(f"logits must be floating point, got {logits.dtype}.")
     if (
@@ -298,5 +324,3 @@ def _check_arguments(logits: Tensor, labels: Tensor, reduction: str) -> None:
             f"logits of shape {tuple(logits.shape)} need labels of shape {tuple(logits.shape[:-1])} (the classes are "
             f"the last dimension of the logits), got {tuple(labels.shape)}."
         )
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}.")

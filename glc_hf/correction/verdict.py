@@ -27,6 +27,7 @@ VERDICT_FILE = "verdict.json"
 FINAL, PLAIN = "auto", "no_correction"
 PLAIN_NETWORK = "network of stage 1, trained on the noisy labels"
 _NARROWER = 0.7
+_LINEAR = ("linear model", "pool of linear models")
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,12 @@ def final_verdict(first: Verdict, way: Way, interval: tuple[float, float]) -> Ve
     plain, number = first.ways[PLAIN], format_count(first.trusted_rows, "trusted labels")
     values = f"an estimated {way.accuracy:.1%} of the predictions are right, against {plain.accuracy:.1%} after plain"
     values += f" training on the noisy labels (difference {100 * low:+.1f} to {100 * high:+.1f} points, {number})."
+    best = max((name for name in first.ways if name != FINAL), key=lambda name: first.ways[name].accuracy)
+    if way.high < first.ways[best].low and first.ways[best].measured.startswith(_LINEAR):
+        values += (
+            f" The network is worse than a linear model on its features ({best}: {first.ways[best].accuracy:.1%}), so"
+        )
+        values += " it has not been trained enough: train for more steps or with a higher learning rate."
     start = {
         True: "Correction helps",
         False: "Correction does not help",

@@ -110,7 +110,8 @@ def _load_file(
             raise
         found = found._replace(encoding=fallback_encoding(path), guessed=True)
         loaded = _load_csv(path, found, features)
-    _say_format(path, found)
+    if features is None:  # otherwise the file is read a second time
+        _say_format(path, found)
     return loaded
 
 

@@ -18,7 +18,8 @@ ERROR, WARNING = "error", "warning"
 _SHOWN_ROWS = 5
 # Problems that stop a run before rows are encoded, and those that loading or training reports in its own words.
 _STOP_FIRST = (
-    "missing_labels", "wrong_labels", "implausible_label", "one_class", "missing_flags", "unreadable_images",
+    "missing_labels", "wrong_labels", "implausible_label", "one_class", "missing_flags", "wrong_flags",
+    "no_untrusted_rows", "unreadable_images",
 )  # fmt: skip
 _SAID_ELSEWHERE = ("missing_words", "unknown_eval_labels", "votes_without_trusted_rows")
 _MAX_LINES = 6
@@ -114,7 +115,7 @@ class DataReport:
         return lines + [("note", note) for note in self.notes]
 
     def raise_for_rows(self) -> None:
-        """Raise a `ValueError` if rows lack a label or a flag, labels are no classes, or images can't be read."""
+        """Raise a `ValueError` for missing or wrong labels and flags, unreadable images, and no untrusted rows."""
         for finding in self.errors:
             if finding.kind in _STOP_FIRST:
                 raise ValueError(f"{finding.message} {finding.fix}")
@@ -123,11 +124,13 @@ class DataReport:
         """Return a few lines about the warnings, as `glc-hf train` prints them; none if there is nothing to say.
 
         Args:
-            command (`str`): The command that shows all of them.
+            command (`str`): The command that shows all of them, with the options of the run.
         """
         shown = [str(finding) for finding in self.warnings if finding.kind not in _SAID_ELSEWHERE]
         rest = len(shown) - _MAX_LINES
-        return shown if rest <= 0 else [*shown[:_MAX_LINES], f"{rest} more problems: {command}"]
+        if rest <= 1:  # a line about one more problem is not shorter than the problem
+            return shown
+        return [*shown[:_MAX_LINES], f"{rest} more problems: run `{command}` with the same options to see them."]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the report as JSON has it."""
@@ -162,4 +165,5 @@ def first_rows(rows: Sequence[int] | np.ndarray) -> list[int]:
 
 def some_names(names: Sequence[str]) -> str:
     """Return the first names for a message."""
-    return ", ".join(names[:_SHOWN_ROWS]) + (", …" if len(names) > _SHOWN_ROWS else "")
+    shown = [name if name == name.strip() and name else repr(name) for name in names[:_SHOWN_ROWS]]
+    return ", ".join(shown) + (", …" if len(names) > _SHOWN_ROWS else "")

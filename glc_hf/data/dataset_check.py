@@ -32,6 +32,7 @@ from glc_hf.data.label_values import (
     GivenValues,
     are_numbers,
     missing_words,
+    possible_flags,
     read_given_flags,
     read_given_labels,
 )
@@ -191,20 +192,23 @@ class _Check:
             if len(missing):
                 message = f"{_number(missing, 'row has')} no flag in {self._where(missing, column, TRAIN)}."
                 fix = self._missing_fix("flags (no, if a row is not trusted)")
+                if not (flags.codes == NO).any():  # without these rows, there would be none that are not trusted
+                    fix = "No row has the flag no: write no in the rows that were not checked."
                 self.add("missing_flags", self.missing_severity, TRAIN, missing, message, fix)
             if len(wrong):
                 self.add(
                     "wrong_flags", ERROR, TRAIN, wrong,
-                    f"{_number(wrong, 'row has')} a flag in column {column!r} of {TRAIN} that is none, such as "
-                    f"{flags.examples[0]!r} ({some_rows(wrong)}).",
-                    "Flags are true/false, yes/no or 1/0: correct them.",
+                    f"{_number(wrong, 'row has')} a flag in column {column!r} of {TRAIN} that is neither yes nor no, "
+                    f"such as {flags.examples[0]!r} ({some_rows(wrong)}).",
+                    "Write yes in the rows that were checked and no in all others; true/false and 1/0 work too.",
                 )  # fmt: skip
         trusted = len(self.trusted_rows()) + len(self.parts.get(GOLD, ()))
         if trusted == 0 and needs_trusted and not (self.votes and self.votes.columns):
             marks = "there is no" if flags is None else "no row is marked in"
+            others = possible_flags(self.parts[TRAIN], self.columns) if flags is None else ""
             self.add_classes(
                 "no_trusted_rows", ERROR, TRAIN, 0,
-                f"no row is trusted: {marks} column {column!r}."
+                f"no row is trusted: {marks} column {column!r}.{others}"
                 + (" Soft labels are corrected with the help of trusted rows." if self.votes else ""),
                 "Name the flags with --trusted-column, or a second file of carefully labeled rows with "
                 "--trusted-dataset; to try a method on clean labels, simulate noise with --noise.",
@@ -218,14 +222,17 @@ class _Check:
             )  # fmt: skip
 
     def _where(self, rows: np.ndarray, column: str, part: str) -> str:
-        """Return a column, its part, some of its rows, and the value of the first one."""
-        value = repr(self.parts[part].select_columns([column]).with_format(None)[int(rows[0])][column])
+        """Return a column, its part, some of its rows, and the value of the first one, unless it is empty."""
+        first = self.parts[part].select_columns([column]).with_format(None)[int(rows[0])][column]
+        value = repr(first)
         value = value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "…"
-        return f"column {column!r} of {part} ({some_rows(rows)}; row {rows[0]} has {value})"
+        return (
+            f"column {column!r} of {part} ({some_rows(rows)}{'' if first is None else f'; row {rows[0]} has {value}'})"
+        )
 
     def _missing_fix(self, what: str) -> str:
         if self.missing_severity == WARNING:
-            return "They are left out (--on-missing skip)."
+            return "Left out of training (--on-missing skip)."
         return f"Fill in the {what}, or leave such rows out with --on-missing skip."
 
     def trusted_rows(self) -> np.ndarray:
@@ -303,8 +310,8 @@ class _Check:
         if without and self.votes is None and any(entry.trusted for entry in trained):
             self.add_classes(
                 "classes_without_trusted_rows", WARNING, TRAIN, len(without),
-                f"{len(without)} of {len(trained)} classes have no trusted row: {some_names(without)}.",
-                "What their noise is like can't be estimated: check a few of their rows.",
+                f"{_classes(without, trained)} no trusted row: {some_names(without)}.",
+                "Their noise can't be estimated without one: check a few rows of each.",
             )  # fmt: skip
         if len(trained) == 1 and not self.votes:
             self.add_classes(
@@ -316,8 +323,8 @@ class _Check:
         if single and self.columns.task != "token":
             self.add_classes(
                 "classes_with_one_row", WARNING, TRAIN, len(single),
-                f"{len(single)} of {len(trained)} classes have one row only: {some_names(single)}.",
-                "Look for typing errors in their names.",
+                f"{_classes(single, trained)} only one row: {some_names(single)}.",
+                "Look for typing errors in the names.",
             )  # fmt: skip
         unknown = [entry.name for entry in classes if entry.evaluation and not entry.train]
         if unknown and trained:
@@ -340,7 +347,7 @@ class _Check:
                 self.add(
                     "empty_texts", WARNING, part, found.empty,
                     f"{_number(found.empty, 'row has')} an empty {what} in {part} ({some_rows(found.empty)}).",
-                    "Leave such rows out.",
+                    "Remove them, or fill in the input.",
                 )  # fmt: skip
             labels = self.labels[part]
             repeated = find_repeated(found, labels.per_row(spelling_key))
@@ -418,6 +425,11 @@ class _Check:
             has_labels=bool(len(self.labels[TRAIN].names)) or gold > 0,
             findings=sorted(self.findings, key=lambda finding: finding.severity != ERROR),
         )
+
+
+def _classes(some: list[str], classes: list[Any]) -> str:
+    """Return the start of a sentence about some of the classes: `1 of 6 classes has`, `2 of 6 classes have`."""
+    return f"{len(some)} of {len(classes)} classes {'has' if len(some) == 1 else 'have'}"
 
 
 def _number(rows: Any, one: str, several: str | None = None) -> str:

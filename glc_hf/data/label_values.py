@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import Dataset
+from datasets import Dataset, Value
 
-from glc_hf.labels.columns import MISSING_NAMES
+from glc_hf.labels.columns import MISSING_NAMES, Columns
 from glc_hf.labels.reading import IGNORED_LABEL, class_names, parse_flag
 from glc_hf.labels.storage import column_in_order, flat_values
 
@@ -22,6 +22,7 @@ from glc_hf.labels.storage import column_in_order, flat_values
 MISSING, WRONG, IGNORED = -1, -2, -3
 # Codes of flags.
 NO, YES = 0, 1
+_FIRST_ROWS = 1000
 # Names of the parts of a dataset.
 TRAIN, EVAL, GOLD = "the training split", "the evaluation split", "the trusted dataset"
 
@@ -129,6 +130,20 @@ def _values_of(dataset: Dataset, column: str) -> tuple[pa.ChunkedArray, np.ndarr
     values, offsets = flat_values(arrow)
     no_list = np.flatnonzero(arrow.is_null().to_numpy()) if offsets is not None else np.empty(0, dtype=np.int64)
     return values, offsets, no_list
+
+
+def possible_flags(dataset: Dataset, columns: Columns) -> str:
+    """Return a sentence that names the columns which could be flags; if there is none, all columns."""
+    simple = [name for name, feature in dataset.features.items() if isinstance(feature, Value)]
+    first = dataset.with_format(None).select_columns(simple)[:_FIRST_ROWS]
+    found = []
+    for name in simple:
+        flags = {parse_flag(value) for value in first[name] if not is_missing(value)}
+        if flags == {True, False} and name not in (*columns.inputs, columns.label):
+            found.append(repr(name))
+    if found:
+        return f" Column {' or '.join(found)} could be the flags."
+    return f" The columns are {', '.join(dataset.column_names)}."
 
 
 def is_missing(value: Any) -> bool:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
@@ -16,8 +18,13 @@ from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices
 
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
 SOURCES_PICTURE_FILE = "corruption_matrices.png"
 _MAX_DRAWN = 3
+_DPI = 150  # the intervals are small
 # With more classes a picture of a matrix takes minutes, and shows nothing.
 MAX_CLASSES_IN_PICTURE = 1000
 
@@ -27,7 +34,32 @@ def has_picture(matrix: CorruptionMatrix | None) -> bool:
     return matrix is not None and matrix.num_labels <= MAX_CLASSES_IN_PICTURE and can_draw()
 
 
-def draw_worst_sources(folder: str | Path, facts: dict[str, Any], dpi: float) -> list[str]:
+# Most checkpoints of a run have the matrix of the one before, and a drawing takes longer than the rest of the card.
+@lru_cache(maxsize=4)
+def picture_of(matrix: CorruptionMatrix) -> bytes:
+    """The picture of a matrix, as a PNG file."""
+    return _png(matrix.plot())
+
+
+@lru_cache(maxsize=4)
+def _picture_of_sources(matrices: tuple[CorruptionMatrix, ...], names: tuple[str, ...], dpi: float) -> bytes:
+    side = panel_size(matrices[0])
+    figure = new_figure(side * len(names) + 1.2, side)
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for place, matrix, name in zip(axes, matrices, names, strict=True):
+        image = draw_matrix(place, matrix, name.replace("$", r"\$"))  # no formulas
+        place.set_xlabel(place.get_xlabel().replace("noisy label", "vote"))
+    figure.colorbar(image, ax=axes, shrink=0.8)
+    return _png(figure, dpi)
+
+
+def _png(figure: Figure, dpi: float = _DPI) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight", dpi=dpi)
+    return file.getvalue()
+
+
+def draw_worst_sources(folder: str | Path, facts: dict[str, Any], dpi: float = _DPI) -> list[str]:
     """Draw the matrices of the worst sources, at most three, into a picture in the folder of a model. Returns their
     names; empty if the folder has no matrices of several sources."""
     picture = Path(folder) / SOURCES_PICTURE_FILE
@@ -38,14 +70,7 @@ def draw_worst_sources(folder: str | Path, facts: dict[str, Any], dpi: float) ->
     if not drawn:
         picture.unlink(missing_ok=True)  # of an earlier run in the same folder
         return []
-    side = panel_size(matrices[drawn[0]])
-    figure = new_figure(side * len(drawn) + 1.2, side)
-    axes = figure.subplots(1, len(drawn), squeeze=False)[0]
-    for place, name in zip(axes, drawn, strict=True):
-        image = draw_matrix(place, matrices[name], name.replace("$", r"\$"))  # no formulas
-        place.set_xlabel(place.get_xlabel().replace("noisy label", "vote"))
-    figure.colorbar(image, ax=axes, shrink=0.8)
-    figure.savefig(picture, bbox_inches="tight", dpi=dpi)
+    picture.write_bytes(_picture_of_sources(tuple(matrices[name] for name in drawn), tuple(drawn), dpi))
     return drawn
 
 

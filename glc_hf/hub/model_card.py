@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from glc_hf.hub.card_parts import (
     has_tag,
     hub_link,
     one_line,
+    picture_of,
     sources_section,
     usage_section,
     verdict_section,
@@ -55,7 +56,6 @@ PICTURE_FILE = "corruption_matrix.png"
 _TEMPLATE = "model_card_template.md"
 _TAGS = ("glc_hf", "label-noise", "gold-loss-correction")
 _SHOWN_CONFUSIONS = 3
-_PICTURE_DPI = 150  # the intervals are small
 # With more classes, the card has no table per class.
 _MAX_CLASSES_IN_TABLE = 60
 _MAX_ENTRIES_OF_A_SETTING = 20
@@ -76,10 +76,10 @@ def write_card(folder: str | Path) -> Path:
         matrix = CorruptionMatrix.from_pretrained(folder)
         check_classes(folder / MATRIX_FILE, matrix.num_labels, facts)
     if matrix is not None and has_picture(matrix):
-        matrix.plot().savefig(folder / PICTURE_FILE, bbox_inches="tight", dpi=_PICTURE_DPI)
+        (folder / PICTURE_FILE).write_bytes(picture_of(matrix))
     else:
         (folder / PICTURE_FILE).unlink(missing_ok=True)  # of an earlier run in the same folder
-    make_card(facts, matrix, draw_worst_sources(folder, facts, _PICTURE_DPI)).save(folder / CARD_FILE)
+    make_card(facts, matrix, draw_worst_sources(folder, facts)).save(folder / CARD_FILE)
     return folder / CARD_FILE
 
 
@@ -95,13 +95,9 @@ def make_card(facts: dict[str, Any], matrix: CorruptionMatrix | None, drawn: Seq
         drawn (`Sequence[str]`, *optional*):
             Names of the sources of votes whose matrices are in the picture beside the card.
     """
-    environment = jinja2.Environment(
-        trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
-    )
-    environment.filters["cell"] = escape
     facts = one_line(facts)
     epochs = f" ({facts['epoch']:.4g} epochs)" if facts["epoch"] else ""
-    content = environment.from_string(_template_text()).render(
+    content = _template().render(
         card_data=_metadata(facts).to_yaml(),
         model_name=escape(facts["model_name"]),
         introduction=_introduction(facts),
@@ -171,8 +167,13 @@ def _metadata(facts: dict[str, Any]) -> ModelCardData:
     )
 
 
-def _template_text() -> str:
-    return files("glc_hf.hub").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+@lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters["cell"] = escape
+    return environment.from_string(files("glc_hf.hub").joinpath(_TEMPLATE).read_text(encoding="utf-8"))
 
 
 def _introduction(facts: dict[str, Any]) -> str:

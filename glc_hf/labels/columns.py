@@ -78,7 +78,8 @@ def find_columns(
         trusted_column (`str`): Column of the flags, which is neither input nor label.
     """
     named = {kind: tuple(name for name in names if name) for kind, names in inputs.items() if names[0]}
-    for option, name in (("--label-column", label_column), *(("the input", n) for n in sum(named.values(), ()))):
+    inputs_named = [(_INPUT_OPTIONS[kind], name) for kind, names in named.items() for name in names]
+    for option, name in (("--label-column", label_column), *inputs_named):
         if name is not None and name not in features:
             raise _unclear(f"there is no column {name!r} ({option})", features, "one of them")
     if task == "auto":
@@ -87,9 +88,8 @@ def find_columns(
     candidates = [named[task]] if task in named else _inputs(features, task, (label, trusted_column))
     if len(candidates) == 1:
         return Columns(task, candidates[0], label)
-    option = {"token": "--tokens-column", "image": "--image-column", "text": "--text-column"}[task]
     problem = f"several columns could be the {task}" if candidates else f"no column is known to hold the {task}"
-    raise _unclear(problem, features, option)
+    raise _unclear(problem, features, _INPUT_OPTIONS[task])
 
 
 def find_label_column(dataset: Any, label_column: str | None = None, trusted_column: str | None = None) -> str:
@@ -155,11 +155,15 @@ def _find_task(features: Features, named: dict[str, tuple[str, ...]], label: str
         tasks = ["token"] if is_list_feature(features[label]) else [task for task in tasks if task != "token"]
     if len(tasks) == 1:
         return tasks[0]
-    problem = f"the task could be {' or '.join(tasks)}" if tasks else "the task is not clear"
+    options = [_INPUT_OPTIONS[task] for task in tasks or _INPUT_OPTIONS]
+    problem = f"the task could be {' or '.join(tasks)}" if tasks else "no column is known to hold the input"
     nested = [name for name, feature in features.items() if _is_nested(feature)]
     if nested and not tasks:
-        problem = f"column {nested[0]!r} holds nested fields, which are not read (`flatten()` them), and {problem}"
-    raise _unclear(f"{problem} from the names of the columns", features, "--task and the input's column")
+        problem = (
+            f"column {nested[0]!r} holds nested fields, which are not read: write each field as a column of its own "
+            "(`dataset.flatten()` does so in Python). If another column is the input"
+        )
+    raise _unclear(problem, features, f"{', '.join(options[:-1])} or {options[-1]}")
 
 
 def _is_nested(feature: Any) -> bool:
@@ -193,6 +197,7 @@ def _tokens(features: dict[str, Any]) -> list[tuple[str, ...]]:
     return usual or (other if len(other) == 1 else [])
 
 
+_INPUT_OPTIONS = {"text": "--text-column", "image": "--image-column", "token": "--tokens-column"}
 _CANDIDATES = {"token": _tokens, "image": _images, "text": _texts}
 
 

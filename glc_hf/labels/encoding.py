@@ -103,7 +103,7 @@ def _as_classes(dataset: Dataset, column: str, names: list[str], part: str, allo
         if value is None:
             if allow_missing:
                 return NO_VOTE
-            raise ValueError("is not a class: the label is missing")
+            raise ValueError("is not a class: the label is missing. Fill it in, or drop the row with `dataset.filter`")
         if isinstance(value, int) and not isinstance(value, bool) and value < 0:
             return value  # -100 for a token without label; others are refused when labels are read
         if by_number:

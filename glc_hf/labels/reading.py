@@ -261,9 +261,11 @@ def require_flags(names: list[str], trusted_column: str, method: str | None = No
     if trusted_column in names:
         return
     reason = f"method {method!r} needs to know which rows are trusted, but " if method else ""
+    # Only simulated noise leaves random rows as they are; in a noisy dataset, somebody must have checked them.
+    rows = "indices=[…])`, which names the rows that were checked," if method else "fraction=…)`"
     raise ValueError(
         f"{reason}there is no column {trusted_column!r}; the columns are {', '.join(map(str, names))}. Add it with "
-        "`mark_trusted(dataset, fraction=…)` or `merge_trusted(trusted, untrusted)`, or name your own column with "
+        f"`mark_trusted(dataset, {rows} or `merge_trusted(trusted, untrusted)`, or name your own column with "
         "trusted_column=" + ("." if method else " (trusted_column=None: no row is trusted).")
     )
 

@@ -18,7 +18,6 @@ from glc_hf.correction.verdict import (
     PLAIN,
     PLAIN_NETWORK,
     Verdict,
-    difference_interval,
     difference_with_control,
     final_verdict,
     first_verdict,
@@ -27,6 +26,16 @@ from glc_hf.correction.verdict import (
 )
 from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.matrix import CorruptionMatrix
+from glc_hf.methods.auto_decision import (
+    ALL_ROWS,
+    CORRECTED_SHARE,
+    MIN_TRUSTED,
+    NOISY_MODELS,
+    TRUSTED,
+    VOTES_MODEL,
+    decide,
+    mean,
+)
 from glc_hf.methods.base import EstimationRun, MethodOptions, Stage, finish_matrix, register
 from glc_hf.methods.glc import GOLD_LOSS_CORRECTION, GoldLossCorrection, of_soft_labels, refine_estimate
 from glc_hf.randomness import random_uint64
@@ -40,11 +49,9 @@ _FIRST_FRACTION, _LAST_FRACTION = 0.35, 0.7
 _EMBEDDED = 0.3
 # Untrusted items that refine the matrix, as a share of the items that the last stage trains on.
 _REFINING = 0.15
-# Share of trusted rows in the last stage with the corrected loss.
-_CORRECTED_SHARE = 0.3
 # Trusted items that judge the final model: they are not trained on in the first two thirds of the last stage.
 _JUDGES = 0.2
-_MIN_TRUSTED, _MIN_TRUSTED_FROM_SCRATCH = 50, 200
+_MIN_TRUSTED_FROM_SCRATCH = 200
 _MAX_JUDGES = 1000
 # Items × classes of the probabilities of true labels that are kept.
 _MAX_POSTERIORS = 50_000_000
@@ -53,10 +60,6 @@ _MAX_CLASSES = 1000
 # Options of `glc` that the stages with a pretrained network don't have, and options of its estimate.
 _STAGE_OPTIONS = ("stage1", "stage1_fraction", "trusted_share", "calibrate")
 _ESTIMATE_OPTIONS = ("match_base_rates", "base_rate_weight", "missing_classes")
-# Levels of the intervals that decide for the noisy labels, and for trusted rows. Votes do less harm than one label.
-_NOISY_LEVEL, _TRUSTED_LEVEL, _VOTES_TRUSTED_LEVEL = 0.9, 0.7, 0.95
-# Parts of the last stage that train on all rows: all of it, none, and where neither is clearly better.
-_ALL_ROWS, _TRUSTED, _BOTH = 1.0, 0.0, 0.5
 _LINEAR_WAYS = (
     ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
     ("glc", "glc", "linear model with the corrected loss, cross-fitted"),
@@ -69,20 +72,6 @@ _VOTES_WAYS = (
     ("all_sources", "glc", "linear model with the votes of all sources, cross-fitted"),
     ("pool", POOL, "pool of linear models, cross-fitted"),
 )
-_NOISY_MODELS = {
-    PLAIN: "the network of stage 1",
-    "plain": "a linear model of all labels",
-    "glc": "a linear model with the corrected loss",
-}
-_PROBABLE = {
-    False: "the labels that linear models and the given labels make probable",
-    True: "the labels that linear models and the votes make probable",
-}
-_VOTES_MODEL = "a linear model with the votes of all sources"
-_TRUSTED_MODELS = {
-    "trusted": "a linear model of the trusted rows",
-    "stack": "one of the trusted rows and the predicted noisy labels",
-}
 _NOT_PRETRAINED = "the network is not pretrained"
 _PLAIN_LINEAR = "linear model of all labels, cross-fitted"
 _NOT_JUDGED = "the best model before the last stage"
@@ -117,7 +106,9 @@ class Auto(GoldLossCorrection):
        label (see [`~correction.pool.Pool.posterior`]), and then with the corrected loss. If they are clearly worse, it
        trains on trusted rows: the errors of the noisy labels depend on the example, and the corrected loss would
        repeat them. If neither is clear, the first half of the stage trains on the probable labels, for which the given
-       label has less weight, and the second half on trusted rows.
+       label has less weight, and the second half on trusted rows. If no model predicts trusted labels better than a
+       model of all labels as they are, the noisy labels are good: the stage trains on all rows as in the first case,
+       and 10 % of the rows are trusted.
 
     With the votes of several sources, the last stage learns these probabilities instead of the corrected loss, given
     the linear models and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong:
@@ -134,6 +125,7 @@ class Auto(GoldLossCorrection):
     state_names: tuple[str, ...] = (
         "judges",
         "mixed_part",
+        "trusted_share",
         "numbers",
         "control",
         "plain",
@@ -147,7 +139,8 @@ class Auto(GoldLossCorrection):
         self.pretrained = False
         self.why_glc = _NOT_PRETRAINED
         # Part of the last stage that trains on all rows; the rest trains on trusted rows.
-        self.mixed_part = _ALL_ROWS
+        self.mixed_part = ALL_ROWS
+        self.trusted_share = CORRECTED_SHARE
         # Trusted items that judge the final model; empty once they have.
         self.judges = torch.empty(0, dtype=torch.int64)
         # Numbers of trusted items, and whether models that were not trained on them predicted their labels: the best
@@ -201,13 +194,13 @@ class Auto(GoldLossCorrection):
     def last_stage(self) -> Stage:
         if not self.pretrained:
             return super().last_stage()
-        if self.mixed_part == _TRUSTED:
+        if self.mixed_part == TRUSTED:
             return Stage("trusted", start="previous", fraction=_LAST_FRACTION, trusted_share=1.0)
         return Stage(
             "all",
             start="previous",
             fraction=_LAST_FRACTION,
-            trusted_share=_CORRECTED_SHARE,
+            trusted_share=self.trusted_share,
             mixed_part=self.mixed_part,
             untrusted_items=self.posterior_items if self._only_posteriors else None,
         )
@@ -215,7 +208,7 @@ class Auto(GoldLossCorrection):
     @property
     def _only_posteriors(self) -> bool:
         """Whether untrusted items without probabilities are left out. Otherwise they have the corrected loss."""
-        return len(self.posterior_items) > 0 and (self.mixed_part < _ALL_ROWS or self.counts_votes)
+        return len(self.posterior_items) > 0 and (self.mixed_part < ALL_ROWS or self.counts_votes)
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         steps = super().refinement_steps(total)
@@ -238,7 +231,7 @@ class Auto(GoldLossCorrection):
             self.numbers = torch.from_numpy(run.item_numbers("trusted"))
             self.plain = self.control = correct_predictions(run, 0, self.numbers)
             self.verdict = first_verdict(self.plain.numpy(), {}, [f"The stages are those of glc: {self.why_glc}."])
-        fewest = _MIN_TRUSTED if self.pretrained else _MIN_TRUSTED_FROM_SCRATCH
+        fewest = MIN_TRUSTED if self.pretrained else _MIN_TRUSTED_FROM_SCRATCH
         if len(self.numbers) >= fewest:
             order = np.argsort(random_uint64("judges", self.args.seed, self.numbers.numpy()), kind="stable")
             chosen = order[: min(round(_JUDGES * len(order)), _MAX_JUDGES)]
@@ -276,22 +269,23 @@ class Auto(GoldLossCorrection):
         self.numbers = data.trusted_numbers
         network = correct_predictions(run, 0, self.numbers)
         correct = pool.held_out_correct
-        models = {**_NOISY_MODELS, "glc": _VOTES_MODEL} if self.counts_votes else _NOISY_MODELS
-        self.mixed_part, reason = _decide({**correct, PLAIN: network}, models, self.counts_votes)
-        logger.info(reason)
-        if self.mixed_part == _ALL_ROWS and self.args.estimator != "paired" and not self.counts_votes:
+        models = {**NOISY_MODELS, "glc": VOTES_MODEL} if self.counts_votes else NOISY_MODELS
+        decision = decide({**correct, PLAIN: network}, models, self.counts_votes)
+        self.mixed_part, self.trusted_share = decision.mixed_part, decision.trusted_share
+        logger.info(decision.reason)
+        if self.mixed_part == ALL_ROWS and self.args.estimator != "paired" and not self.counts_votes:
             pool.given_weight = 1.0
-        if self.mixed_part > _TRUSTED or self.counts_votes:
+        if self.mixed_part > TRUSTED or self.counts_votes:
             self._set_posteriors(pool, probe.untrusted_numbers)
-        self.control = max(correct[POOL], network, key=_mean)
+        self.control = max(correct[POOL], network, key=mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.
         self.plain, measured = max(
-            (network, PLAIN_NETWORK), (correct["plain"], _PLAIN_LINEAR), key=lambda way: _mean(way[0])
+            (network, PLAIN_NETWORK), (correct["plain"], _PLAIN_LINEAR), key=lambda way: mean(way[0])
         )
         linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
         ways = {name: way_of(correct[member].numpy(), measured) for name, member, measured in linear}
         ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
-        self.verdict = first_verdict(self.plain.numpy(), ways, [reason], measured)
+        self.verdict = first_verdict(self.plain.numpy(), ways, [decision.reason], measured)
 
     def _set_posteriors(self, pool: Pool, numbers: np.ndarray) -> None:
         """Keep what the pool and the given labels or votes say about the embedded untrusted items."""
@@ -343,6 +337,7 @@ class Auto(GoldLossCorrection):
             **super().state(),
             "judges": self.judges,
             "mixed_part": torch.tensor(self.mixed_part),
+            "trusted_share": torch.tensor(self.trusted_share, dtype=torch.float64),
             "numbers": self.numbers,
             "control": self.control,
             "plain": self.plain,
@@ -354,7 +349,7 @@ class Auto(GoldLossCorrection):
         super().load_state(state)
         self.judges, self.numbers = state["judges"], state["numbers"]
         self.control, self.plain = state["control"], state["plain"]
-        self.mixed_part = float(state["mixed_part"])
+        self.mixed_part, self.trusted_share = float(state["mixed_part"]), float(state["trusted_share"])
         self.posterior_items, self.posteriors = state["posterior_items"], state["posteriors"]
 
     # ------------------------------------------------------------------ the last stage
@@ -384,47 +379,6 @@ class Auto(GoldLossCorrection):
         if self._only_posteriors:
             return losses
         return torch.where(targets.sum(dim=-1) > 0, losses, super().item_losses(logits, batch))
-
-
-# ---------------------------------------------------------------------- the decision
-def _decide(
-    correct: dict[str, torch.Tensor], noisy_models: dict[str, str] = _NOISY_MODELS, votes: bool = False
-) -> tuple[float, str]:
-    """
-    The part of the last stage that trains on all rows, and why.
-
-    Models that believe the noisy labels, up to a matrix, are compared with models that learn from trusted labels how
-    far to believe them. It takes more to decide for the noisy labels alone: where their errors depend on the example,
-    the corrected loss loses much more than training on trusted rows loses elsewhere.
-
-    Args:
-        correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
-        noisy_models (`dict`, *optional*): The models that believe the noisy labels, and what to call them.
-        votes (`bool`, *optional*, defaults to `False`): Whether the noisy labels are votes of several sources.
-    """
-
-    def accuracy(name: str) -> float:
-        return _mean(correct[name])
-
-    noisy, trusted = (max(names, key=accuracy) for names in (noisy_models, _TRUSTED_MODELS))
-    level = _VOTES_TRUSTED_LEVEL if votes else _TRUSTED_LEVEL
-    low, _ = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), _NOISY_LEVEL)
-    _, high = difference_interval(correct[noisy].numpy(), correct[trusted].numpy(), level)
-    found = (
-        f"{noisy_models[noisy]} predicts {accuracy(noisy):.1%} of {len(correct[noisy]):,} trusted labels, and "
-        f"{_TRUSTED_MODELS[trusted]} {accuracy(trusted):.1%}"
-    )
-    if low > 0:
-        then = "" if votes else ", and then with the corrected loss"
-        return _ALL_ROWS, f"The last stage trains on all rows with {_PROBABLE[votes]}{then}: {found}."
-    if high < 0:
-        return _TRUSTED, f"The last stage trains on trusted rows only: {found}."
-    start = f"The last stage trains on all rows with {_PROBABLE[votes]}, and then on trusted rows"
-    return _BOTH, f"{start}: {found}, which is not a clear difference."
-
-
-def _mean(flags: torch.Tensor) -> float:
-    return float(flags.double().mean())
 
 
 def correct_predictions(run: EstimationRun, stage: int, numbers: torch.Tensor) -> torch.Tensor:

@@ -56,7 +56,7 @@ class GLCOptions(MethodOptions):
     )
     refine_matrix: bool = field(
         default=True,
-        metadata={"help": "Improve the matrix during the last stage, from the untrusted labels; False: as the paper."},
+        metadata={"help": "Improve the matrix during the last stage, with the untrusted labels (not in the paper)."},
     )
     estimator: str = field(
         default="gold",

@@ -175,7 +175,7 @@ class ProbeStage(TrainedStage):
         labels = self._labels[numbers[positions]]
         head, self.penalty, losses = table.fit_path(positions, labels, self.num_labels, held_out)
         self._tap.head = head
-        logger.info(
+        logger.debug(
             f"The head of {trainer.stage_name} was fitted with a penalty of {self.penalty:.1e} ({len(losses)} tried)."
         )
         trainer.log(

@@ -165,7 +165,7 @@ def test_without_noisy_labels_of_trusted_rows_the_interval_includes_both_kinds_o
     assert total.expected == pytest.approx(200)
     assert total.low == by_class.low
     assert total.high == pytest.approx(300 + 1.6449 * np.sqrt(400 * 0.75 * 0.25), abs=1e-2)
-    assert str(total).endswith("estimated from 100 trusted rows without their noisy labels)")
+    assert str(total).endswith("estimated from 100 trusted rows, whose noisy labels are not known)")
     del findings.total_wrong
     findings.evidence = Evidence(independent=400.0)
     assert findings.total_wrong.high == 400

@@ -55,7 +55,7 @@ def test_page_contains_the_issues_first_and_the_total_number() -> None:
     assert min(shown) >= np.sort(findings.p_wrong)[-1000] - 1e-6
     assert data["limit"].startswith("1,000 of 3,000 rows are on this page")
     assert data["summary"].startswith(f"{findings.num_issues:,} of 3,000 labels are issues: another label is more")
-    assert f"About {findings.total_wrong} labels are wrong" in data["summary"]
+    assert f"Estimated number of wrong labels: {findings.total_wrong}." in data["summary"]
     assert [entry["given"] for entry in data["classes"]] == np.bincount(findings.given).tolist()
 
 

@@ -95,6 +95,25 @@ def test_integer_labels_of_a_csv_with_gaps_stay_integers(glc_hf, tmp_path: Path)
     )
 
 
+def test_a_csv_file_keeps_its_delimiter_and_its_flags(glc_hf, tmp_path: Path) -> None:
+    dataset = tmp_path / "data.csv"
+    dataset.write_bytes("text;topic;reviewed\ncaf\xe9, tea;x;yes\nb;y;no\nc;x;no\n".encode("cp1252"))
+    decisions = _decisions(tmp_path / "d.json", {"row": 2, "label": "y"})
+    argv = ["apply", decisions, "--dataset", dataset, "--encoding", "cp1252", "--label-column", "topic"]
+    outcome = glc_hf(*argv, "--trusted-column", "reviewed", "--output", tmp_path / "cleaned.csv")
+    assert outcome.code == 0, outcome.err
+    assert (outcome.out + outcome.err).count("semicolon-separated") == 1
+    assert "trusted: 2 (1 before)\n" in outcome.out
+    assert "cleaned.csv --label-column topic --trusted-column reviewed --model NAME" in outcome.out
+    assert (tmp_path / "cleaned.csv").read_text(encoding="utf-8") == (
+        "text;topic;reviewed;label_source;original_label\ncafé, tea;x;true;given;\nb;y;false;given;y\n"
+        "c;y;true;reviewed;x\n"
+    )
+    outcome = glc_hf(*argv, "--delimiter", "semicolon", "--output", tmp_path / "other.csv")
+    assert "The dataset has no column 'trusted'. It was added" in outcome.out
+    assert "trusted: 1 (0 before)\n" in outcome.out
+
+
 def _hub_rows() -> Dataset:
     features = Features({"image": Image(), "label": ClassLabel(names=["x", "y"]), "id": Value("int8")})
     pictures = [PILImage.new("RGB", (4, 4), (n, n, n)) for n in range(3)]
@@ -228,9 +247,10 @@ def test_round_trip_from_training_to_training(glc_hf, tmp_path: Path, tiny_bert:
         wrong = not trusted and (index // 4) % 3 == 0
         given = CLASSES[(CLASSES.index(row["label"]) + 1) % 3] if wrong else row["label"]
         flag, truth = "yes" if trusted else "no", CLASSES.index(row["label"])
-        rows.append({"phrase": row["text"], "label": given, "trusted": flag, "zip": f"0{index}", "truth": truth})
+        rows.append({"phrase": row["text"], "label": given, "checked": flag, "zip": f"0{index}", "truth": truth})
     dataset = write_csv(tmp_path / "train.csv", rows)
     train = ["train", "--model", tiny_bert, "--method", "glc", "--num-train-epochs", "9", *QUICK]
+    train += ["--trusted-column", "checked"]  # `audit` and `apply` know it from the run
     assert glc_hf(*train, "--dataset", dataset, "--output-dir", tmp_path / "model").code == 0
     outcome = glc_hf("audit", tmp_path / "model", "--dataset", dataset)
     assert outcome.code == 0, outcome.err
@@ -260,7 +280,10 @@ def test_round_trip_from_training_to_training(glc_hf, tmp_path: Path, tiny_bert:
     assert cleaned[["phrase", "zip", "truth"]].equals(before[["phrase", "zip", "truth"]])
     reviewed = cleaned.label_source == "reviewed"
     assert sorted(cleaned.index[reviewed]) == sorted(entry["row"] for entry in entries)
-    assert (cleaned.trusted == ((before.trusted == "yes") | reviewed)).all()
+    assert (cleaned.checked == ((before.checked == "yes") | reviewed)).all()
+    assert "trusted" not in cleaned
+    assert f"trusted: {cleaned.checked.sum()} (60 before)\n" in outcome.out
+    assert "cleaned.parquet --trusted-column checked --model" in outcome.out
     truth = cleaned.truth.map(lambda label: CLASSES[label])
     assert (cleaned.label[reviewed] == truth[reviewed]).all()
     assert (cleaned.label != truth).sum() < (before.label != truth).sum() / 2

@@ -109,7 +109,7 @@ def test_wrong_labels_are_counted_on_trusted_rows_that_have_their_noisy_label(
     assert counted.code == 0, counted.err
     line = "wrong labels: 36 (90% interval 20 to 56, counted on 60 trusted rows with their noisy labels)"
     assert line in counted.out
-    assert "estimated from 48 trusted rows without their noisy labels" in glc_hf(*argv).out
+    assert "estimated from 48 trusted rows, whose noisy labels are not known" in glc_hf(*argv).out
     assert "there is no column 'gone'" in glc_hf(*argv, "--noisy-label-column", "gone").complaint
 
 
@@ -308,7 +308,9 @@ def test_same_row_for_every_class_stops_the_audit_unless_forced(glc_hf, folder: 
 def test_missing_folder_facts_rows_and_classes_are_named(glc_hf, folder: Path, tmp_path: Path) -> None:
     assert "there is no folder" in glc_hf("audit", tmp_path / "nowhere", "--dataset", "x.csv").complaint
     assert "there is no glc_summary.json" in glc_hf("audit", tmp_path, "--dataset", "x.csv").complaint
-    assert "name the rows to audit: --dataset" in glc_hf("audit", folder / "model").complaint
+    complaint = glc_hf("audit", folder / "model").complaint
+    assert "name the rows to audit: --dataset" in complaint
+    assert "The model was trained on train.csv." in complaint
     compared = tmp_path / "compared"
     shutil.copytree(folder / "model", compared / "glc")
     (compared / "comparison.json").touch()

@@ -164,7 +164,7 @@ def test_a_messy_file_trains_after_the_fixes(glc_hf, tmp_path: Path, tiny_bert: 
     decisions.write_text("row,label\n7,tool\n10,food\n", encoding="utf-8")  # row 7 has no label
     outcome = glc_hf("apply", decisions, "--dataset", path, "--output", cleaned)
     assert outcome.code == 0, outcome.err
-    rows = list(csv.DictReader(cleaned.open(encoding="utf-8", newline="")))
+    rows = list(csv.DictReader(cleaned.open(encoding="utf-8", newline=""), delimiter=";"))
     assert [row["text"] for row in rows] == [row["text"] for row in messy_rows(200)]
     assert [row["label"] for row in rows if row["label_source"] == "given"] == [
         label for number, label in enumerate(given) if number not in (7, 10)

@@ -59,7 +59,8 @@ def test_model_learns_the_true_labels_of_a_noisy_csv(glc_hf, tmp_path: Path, tin
     before, after = (
         format_accuracy(results[f"accuracy_{when}_correction"], 60, level=0.9) for when in ("before", "after")
     )
-    assert f"\naccuracy before correction: {before}, full training on the noisy labels\n" in outcome.out
+    assert f"\naccuracy before correction (full training on the noisy labels): {before}\n" in outcome.out
+    assert outcome.out.endswith(f"find wrong labels with: glc-hf audit {output} --dataset {data}\n")
     assert f"\naccuracy after correction: {after}\nlevel of the intervals: 90%\n" in outcome.out
     for name, interval in (("before_correction", "before_interval"), ("after_correction", "interval")):
         bounds = wilson_interval(results[f"accuracy_{name}"], 60, 0.9)

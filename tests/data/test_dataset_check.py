@@ -58,7 +58,8 @@ def test_missing_labels_and_flags_stop_training(missing: str | None) -> None:
     labels, flags = finding(report, "missing_labels"), finding(report, "missing_flags")
     assert (labels.severity, labels.count, labels.rows) == ("error", 2, [1, 7])
     assert (flags.severity, flags.count, flags.rows) == ("error", 1, [7])
-    assert f"rows 1, 7; row 1 has {missing!r}" in labels.message
+    value = "" if missing is None else f"; row 1 has {missing!r}"
+    assert f"(rows 1, 7{value})" in labels.message
     assert "--on-missing skip" in labels.fix
     with pytest.raises(ValueError, match="2 rows have no label in column 'label' of the training split"):
         report.raise_for_rows()
@@ -95,6 +96,14 @@ def test_words_for_missing_values_among_names_are_a_warning() -> None:
     report = check_dataset(rows(label={1: "None", 3: "none"}))
     assert finding(report, "missing_words").rows == [1, 3]
     assert report.errors == []
+
+
+def test_flags_that_are_marks_and_blanks_are_explained() -> None:
+    report = check_dataset(rows(trusted={row: None if row % 3 else "x" for row in range(12)}))
+    assert finding(report, "missing_flags").fix == (
+        "No row has the flag no: write no in the rows that were not checked."
+    )
+    assert "neither yes nor no, such as 'x' (rows 0, 3, 6, 9)" in finding(report, "wrong_flags").message
 
 
 def test_wrong_flags_are_found() -> None:
@@ -134,7 +143,7 @@ def test_spellings_are_counted_and_shown() -> None:
 
 def test_classes_without_trusted_rows_and_with_one_row_are_named() -> None:
     report = check_dataset(rows(label={1: "eggs"}))
-    assert "1 of 3 classes have no trusted row: eggs" in finding(report, "classes_without_trusted_rows").message
+    assert "1 of 3 classes has no trusted row: eggs" in finding(report, "classes_without_trusted_rows").message
     assert "eggs" in finding(report, "classes_with_one_row").message
 
 
@@ -267,6 +276,22 @@ def test_paths_of_images_are_opened(tmp_path: Any) -> None:
     assert "gone.png" in found.message
 
 
+def test_a_column_that_could_be_the_flags_is_named() -> None:
+    dataset = rows().rename_column("trusted", "checked").add_column("price", [0.5] * 12)
+    assert (
+        "there is no column 'trusted'. Column 'checked' could be the flags."
+        in finding(check_dataset(dataset), "no_trusted_rows").message
+    )
+    message = finding(check_dataset(dataset.remove_columns("checked")), "no_trusted_rows").message
+    assert "there is no column 'trusted'. The columns are " in message
+    assert "price." in message
+
+
+def test_names_with_blanks_are_quoted() -> None:
+    report = check_dataset(rows(label={3: "spam "}))
+    assert "1 of 3 classes has only one row: 'spam '." in finding(report, "classes_with_one_row").message
+
+
 def test_the_report_can_be_written_as_json() -> None:
     report = check_dataset(rows(label={1: None}, text={2: ""}))
     content = json.loads(json.dumps(report.to_dict()))
@@ -280,7 +305,9 @@ def test_the_short_form_is_limited() -> None:
     report.findings = [Finding(f"kind {number}", "warning", TRAIN, 1, [0], "m.", "f.") for number in range(9)]
     lines = report.short_lines("glc-hf check a.csv")
     assert len(lines) == 7
-    assert lines[-1] == "3 more problems: glc-hf check a.csv"
+    assert lines[-1] == "3 more problems: run `glc-hf check a.csv` with the same options to see them."
+    report.findings = report.findings[:7]
+    assert len(report.short_lines("glc-hf check a.csv")) == 7
 
 
 @settings(max_examples=100, deadline=None)

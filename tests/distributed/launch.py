@@ -25,9 +25,8 @@ def launch(launcher: str, processes: int, folder: Path) -> dict[str, Any]:
     return {**results, "tensors": load_file(folder / "tensors.safetensors")}
 
 
-def run(launcher: str, processes: int, module: str, *words: Any, executable: str | None = None) -> str:
-    """Run a module with arguments in several processes. Returns what they print. The launcher starts them as forks, or
-    with the Python `executable`."""
+def run(launcher: str, processes: int, module: str, *words: Any, **variables: str) -> str:
+    """Run a module with arguments and variables of the environment in several processes. Returns what they print."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -42,9 +41,7 @@ def run(launcher: str, processes: int, module: str, *words: Any, executable: str
         ],
     }  # fmt: skip
     command = [python(), "-m", *commands[launcher], "-m", module, *map(str, words)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-    if executable is not None:
-        environment["PYTHON_EXEC"] = executable  # which torchrun and accelerate read
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT), **variables}
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400)
     if finished.returncode != 0:
         raise AssertionError(f"{processes} processes failed:\n{finished.stdout[-2000:]}\n{finished.stderr[-6000:]}")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from glc_hf.cli.main import main
 from tests.cli.conftest import CLASSES, text_rows, tiny_bert, write_csv  # noqa: F401
 from tests.distributed.launch import run
 from tests.distributed.run_audit import audits
+from tests.forked_python import WHOLE_EXIT
 
 
 def test_two_processes_find_the_same_labels_as_one(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_command_writes_its_files_once(tmp_path: Path, tiny_bert: Path) -> N
     argv = ["audit", model, "--dataset", data, "--suggest", "4", "--export", "argilla", "--folds", "0", "--output-dir"]
     assert main([str(word) for word in [*argv, tmp_path / "one"]]) == 0
     # The command ends without destroying the process group, in an interpreter that frees all its modules.
-    out = run("accelerate", 2, "glc_hf.cli.main", *argv, tmp_path / "two", executable=sys.executable)
+    out = run("accelerate", 2, "glc_hf.cli.main", *argv, tmp_path / "two", **{WHOLE_EXIT: "1"})
     assert out.count("label issues: ") == out.count("written to: ") == 1
     files = [{path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*")} for name in ("one", "two")]
     assert files[0] == files[1]

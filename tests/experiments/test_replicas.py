@@ -13,7 +13,7 @@ import torch
 from glc_hf.experiments.jobs import arguments, make_trainer, noisy_rows
 from glc_hf.experiments.replicas.stacked_curve import StackedCurve, _ReplicaRun
 from glc_hf.experiments.replicas.stacked_networks import LateAdam, StackedPerceptron
-from glc_hf.experiments.replicas.stacked_training import can_stack
+from glc_hf.experiments.replicas.stacked_training import StackedOptimizer, can_stack
 from glc_hf.methods import available_methods, get_method
 from glc_hf.methods.base import EstimationRun
 from tests.experiments.small_preset import (
@@ -149,6 +149,37 @@ def test_late_adam_equals_adam(scale: float) -> None:
     table.finish()
     torch.testing.assert_close(late, dense, rtol=0, atol=5e-6)
     assert ((late - start).abs() > 1e-3).any(dim=1).sum() > 20
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+@pytest.mark.parametrize("constant", [True, False])
+def test_stacked_optimizer_equals_the_one_of_the_preset(
+    optimizer: type[torch.optim.Optimizer], constant: bool, tmp_path: Path
+) -> None:
+    class Preset(SmallImages):
+        def optimizer(self) -> tuple:
+            return optimizer, {"lr": 1e-2}
+
+        def decays(self, name: str) -> bool:
+            return name.endswith("weight")
+
+    preset = Preset()
+    args = arguments(preset, "glc", SEED, str(tmp_path), weight_decay=0.1)
+    layers = [("hidden", torch.nn.Linear(5, 4)), ("classifier", torch.nn.Linear(4, 3))]
+    network = StackedPerceptron(layers, "relu", lambda tensors: tensors["rows"], 2)
+    plain = {name: torch.nn.Parameter(values.detach().clone()) for name, values in network.parameters.items()}
+    expected = optimizer(
+        [{"params": [p], "weight_decay": 0.1 if preset.decays(name) else 0.0} for name, p in plain.items()], lr=1e-2
+    )
+    stacked = StackedOptimizer(network, preset, args, constant)
+    for _ in range(5):
+        for name, values in network.parameters.items():
+            values.grad.copy_(torch.randn(values.shape))
+            plain[name].grad = values.grad.clone()
+        stacked.step()
+        expected.step()
+    for name, values in network.parameters.items():
+        torch.testing.assert_close(values, plain[name])
 
 
 def test_every_method_of_the_paper_except_reweight_can_be_stacked() -> None:

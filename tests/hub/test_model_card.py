@@ -6,6 +6,7 @@ from __future__ import annotations
 import getpass
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from glc_hf.cli.main import main
 from glc_hf.correction.sources import SourceRow
 from glc_hf.hub.card_parts import SOURCES_PICTURE_FILE, draw_worst_sources
 from glc_hf.hub.facts import base_model_of, measured_on, public_name, read_facts
-from glc_hf.hub.model_card import make_card, write_card
+from glc_hf.hub.model_card import PICTURE_FILE, make_card, write_card
 from glc_hf.intervals import mean_interval, wilson_interval
 from glc_hf.methods.matrix_files import save_matrices
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows, token_bert, token_collator, token_rows
@@ -488,3 +489,21 @@ def test_pictures_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
     save_matrices({"label": CorruptionMatrix.uniform(3, 0.3)}, tmp_path)
     assert draw_worst_sources(tmp_path, {"sources": []}, 50) == []
     assert not (tmp_path / SOURCES_PICTURE_FILE).is_file()
+
+
+def test_picture_is_drawn_once_for_the_same_matrix_and_again_for_another(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(run, tmp_path / "model")
+    plot, drawn = CorruptionMatrix.plot, []
+    monkeypatch.setattr(CorruptionMatrix, "plot", lambda self: drawn.append(self) or plot(self))
+    matrix = CorruptionMatrix.from_pretrained(folder)
+    names, counts = matrix.label_names, matrix.trusted_rows
+    pictures = []
+    for noise, rows in ((0.21, counts), (0.21, counts), (0.22, counts), (0.22, counts + 1)):
+        CorruptionMatrix(CorruptionMatrix.uniform(3, noise).probs, names, rows).save_pretrained(folder)
+        write_card(folder)
+        pictures.append((folder / PICTURE_FILE).read_bytes())
+    assert len(drawn) == 3
+    assert pictures[0] == pictures[1]
+    assert len({*pictures}) == 3

@@ -92,7 +92,7 @@ def test_other_flags_raise_an_error_with_row_value_and_fix(values):
 
 
 def test_bad_flag_columns_raise_an_error_with_the_method_and_the_fix(rows):
-    with pytest.raises(ValueError, match="method 'glc' .*no column 'flag'.*mark_trusted"):
+    with pytest.raises(ValueError, match="method 'glc' .*no column 'flag'.*mark_trusted.*indices=.*were checked"):
         read_flags(rows, "flag", method="glc")
     with pytest.raises(ValueError, match="'number' has .* in row 0.*mark_trusted"):
         read_flags(rows, "number")

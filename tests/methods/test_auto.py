@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +21,9 @@ from glc_hf.correction.pool import MEMBERS
 from glc_hf.correction.verdict import Way, final_verdict, first_verdict, load_verdict
 from glc_hf.data import feature_files
 from glc_hf.labels.label_batch import LabelBatch
-from glc_hf.methods import auto
+from glc_hf.methods import auto, auto_decision
 from glc_hf.methods.auto import Auto
+from glc_hf.methods.auto_decision import Decision, decide
 from glc_hf.methods.base import Stage
 from glc_hf.training import probe
 from tests.training.tiny import (
@@ -123,16 +125,20 @@ def rows_of_kind(kind: str, rows: int = 600, trusted: float = 0.1) -> Dataset:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Callable[[str], Run]:
-    """The run on labels of a kind, with two epochs; each is trained once."""
-    trained: dict[str, Run] = {}
+    """The run on labels of a kind, with two epochs; each is trained once. Only with `plain_may_be_best`, it can be
+    decided that no model is better than plain training."""
+    trained: dict[tuple, Run] = {}
 
-    def run(kind: str) -> Run:
-        if kind not in trained:
+    def run(kind: str, plain_may_be_best: bool = False) -> Run:
+        key = kind, plain_may_be_best
+        if key not in trained:
             folder = tmp_path_factory.mktemp(kind)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(auto, "_NOISY_LEVEL", 0.3)  # 60 trusted rows are too few for a clear difference
-                trained[kind] = train(folder, rows_of_kind(kind), max_steps=-1, num_train_epochs=2)
-        return trained[kind]
+                if not plain_may_be_best:
+                    patch.setattr(auto_decision, "MIN_TRUSTED", 1000)
+                patch.setattr(auto_decision, "_NOISY_LEVEL", 0.3)  # 60 trusted rows are too few for a clear difference
+                trained[key] = train(folder, rows_of_kind(kind), max_steps=-1, num_train_epochs=2)
+        return trained[key]
 
     return run
 
@@ -213,15 +219,19 @@ def test_short_runs_embed_only_some_untrusted_rows(tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------------- the decision
-def test_noisy_labels_that_are_clearly_better_are_used_with_the_corrected_loss(runs):
-    run = runs("good")
+@pytest.mark.parametrize(
+    ("plain_may_be_best", "share", "found"),
+    [(False, 0.3, ""), (True, 0.1, "no model is clearly better than plain training; ")],
+)
+def test_good_noisy_labels_are_used_with_the_corrected_loss(runs, plain_may_be_best, share, found):
+    run = runs("good", plain_may_be_best)
     method = run.trainer.method
     assert method.mixed_part == 1.0
-    assert method.last_stage() == Stage("all", start="previous", fraction=0.7, trusted_share=0.3)
+    assert method.last_stage() == Stage("all", start="previous", fraction=0.7, trusted_share=share)
     epoch = torch.cat([trusted for _, trusted, _ in run.batches[:38]])
-    assert (len(epoch), int(epoch.sum())) == (600, 180)
+    assert (len(epoch), int(epoch.sum())) == (600, round(600 * share))
     (reason,) = run.trainer.verdict.decisions
-    assert ", and then with the corrected loss: " in reason
+    assert re.search(f", and then with the corrected loss: {found}(the network|a linear model) ", reason)
     assert len(method.posterior_items) == 0  # since two thirds of the last stage
 
 
@@ -246,7 +256,7 @@ def test_rows_without_probable_labels_have_the_corrected_loss_if_noisy_labels_ar
     ("length", "mixed"), [({"max_steps": -1, "num_train_epochs": 2}, 420), ({"max_steps": 20}, 112)]
 )
 def test_noisy_labels_are_used_in_half_of_the_last_stage_if_nothing_is_clear(tmp_path, monkeypatch, length, mixed):
-    monkeypatch.setattr(auto, "_decide", lambda *_: (0.5, "Nothing is clear."))
+    monkeypatch.setattr(auto, "decide", lambda *_: Decision(0.5, "Nothing is clear."))
     run = train(tmp_path, rows_of_kind("good"), **length)
     method = run.trainer.method
     assert method.last_stage() == Stage("all", start="previous", fraction=0.7, trusted_share=0.3, mixed_part=0.5)
@@ -281,26 +291,49 @@ def flags(right: int, of: int = 100) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("right", "mixed_part"),
+    ("right", "mixed_part", "share"),
     [
-        ({"no_correction": 90, "trusted": 70}, 1.0),
-        ({"plain": 90, "trusted": 70, "tuned": 95}, 1.0),  # a model that is tuned stays close to that of all labels
-        ({"glc": 90, "stack": 70}, 1.0),
-        ({"plain": 71, "glc": 71, "trusted": 70}, 0.5),  # chance
-        ({"plain": 70, "glc": 70, "trusted": 71}, 0.5),
-        ({"glc": 72, "trusted": 70}, 0.5),  # clear enough for trusted rows, but not for the corrected loss
-        ({"glc": 70, "trusted": 72}, 0.0),
-        ({"trusted": 70}, 0.0),
-        ({"glc": 80, "stack": 90}, 0.0),
+        (
+            {"plain": 90, "trusted": 70, "tuned": 95},
+            1.0,
+            0.3,
+        ),  # a model that is tuned stays close to that of all labels
+        ({"glc": 90, "stack": 70}, 1.0, 0.3),
+        (
+            {"plain": 70, "glc": 72, "trusted": 70},
+            0.5,
+            0.3,
+        ),  # clear enough for trusted rows, not for the corrected loss
+        ({"plain": 69, "glc": 71, "trusted": 71}, 0.5, 0.3),  # chance
+        ({"glc": 70, "trusted": 72}, 0.0, 0.3),
+        ({"trusted": 70}, 0.0, 0.3),
+        ({"glc": 80, "stack": 90}, 0.0, 0.3),
+        # No model is clearly better than plain training.
+        ({"no_correction": 90, "trusted": 70}, 1.0, 0.1),
+        ({"plain": 71, "glc": 71, "trusted": 70}, 1.0, 0.1),
+        ({"plain": 71, "tuned": 71}, 1.0, 0.1),
+        ({"plain": 71, "tuned": 74, "stack": 74}, 0.0, 0.3),
     ],
 )
-def test_noisy_labels_are_used_if_a_model_of_them_is_clearly_better(right, mixed_part):
+def test_noisy_labels_are_used_if_they_are_good_or_a_model_of_them_is_clearly_better(right, mixed_part, share):
     everything = dict.fromkeys((*MEMBERS, "no_correction"), 50) | right
-    decision, reason = auto._decide({name: flags(number) for name, number in everything.items()})
-    assert decision == mixed_part
-    noisy, trusted = (max(everything[name] for name in names) for names in (auto._NOISY_MODELS, auto._TRUSTED_MODELS))
-    assert f"predicts {noisy}.0% of 100 trusted labels, and " in reason
-    assert f" {trusted}.0%" in reason
+    decision = decide({name: flags(number) for name, number in everything.items()})
+    assert (decision.mixed_part, decision.trusted_share) == (mixed_part, share)
+    ones, others = auto_decision.NOISY_MODELS, auto_decision._TRUSTED_MODELS
+    if share == 0.1:
+        ones, others = auto_decision._PLAIN_MODELS, auto_decision._OTHER_MODELS
+    one, other = (max(everything[name] for name in names) for names in (ones, others))
+    assert f"predicts {one}.0% of 100 trusted labels, and " in decision.reason
+    assert f" {other}.0%" in decision.reason
+
+
+def test_few_trusted_rows_and_votes_do_not_show_that_noisy_labels_are_good():
+    def decided(number: int, votes: bool = False) -> float:
+        return decide(
+            {name: flags(number // 2, number) for name in (*MEMBERS, "no_correction")}, votes=votes
+        ).mixed_part
+
+    assert (decided(50), decided(49), decided(50, votes=True)) == (1.0, 0.5, 0.5)
 
 
 # ---------------------------------------------------------------------- items that judge
@@ -381,6 +414,16 @@ def test_correction_helps_if_the_interval_of_the_difference_excludes_zero(interv
     assert verdict.helps is helps
     assert verdict.sentence.startswith(f"{start}an estimated 70.0% of the predictions are right, against 60.0% ")
     assert f"(difference {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} points, " in verdict.sentence
+
+
+def test_a_network_that_is_worse_than_its_linear_models_needs_more_training():
+    ways = {"glc": Way(0.7, 0.6, 0.8, "linear model with the corrected loss, cross-fitted")}
+    first = first_verdict(flags(60).numpy(), ways)
+    advice = (
+        "The network is worse than a linear model on its features (glc: 70.0%), so it has not been trained enough: "
+    )
+    assert advice in final_verdict(first, Way(0.1, 0.05, 0.3, "x"), (-0.6, -0.3)).sentence
+    assert "linear model" not in final_verdict(first, Way(0.6, 0.5, 0.7, "x"), (-0.1, 0.1)).sentence
 
 
 def test_verdict_is_saved_with_the_model_its_card_and_its_summary(runs, tmp_path):

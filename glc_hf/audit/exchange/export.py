@@ -34,6 +34,7 @@ def export_audit(
     input_columns: str | Sequence[str] = "text",
     label_column: str | None = "label",
     rows: Sequence[int] | None = None,
+    trusted_column: str = "trusted",
 ) -> list[Path]:
     """
     Write labels of an audit to files that another tool imports. People check them there, and
@@ -49,6 +50,8 @@ def export_audit(
         label_column (`str`, *optional*, defaults to `"label"`): Column of the labels. `None` if there is none.
         rows (`Sequence[int]`, *optional*): The rows to export, in this order, for example
             `trainer.suggest(dataset, 100)["row"]`. By default all label issues, the most suspicious ones first.
+        trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags, in which
+            [`~glc_hf.apply_decisions`] marks the checked rows.
 
     Returns:
         `list[Path]`: The files written.
@@ -66,7 +69,7 @@ def export_audit(
     task = "token" if is_list else "image" if isinstance(audited.features[inputs[0]], Image) else "text"
     check_exportable(task)
     findings = Findings.of(audited, classes_of(audited))
-    items = ReviewItems(findings, audited, inputs, task, label_column)
+    items = ReviewItems(findings, audited, inputs, task, label_column, trusted_column=trusted_column)
     if rows is not None:
         for row in rows:
             if row not in findings.row:

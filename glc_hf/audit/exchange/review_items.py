@@ -70,6 +70,7 @@ class ReviewItems:
         from_votes: Whether the given labels follow from votes of several sources.
         positions: Places of the labels in `findings`; by default of all label issues, the most suspicious ones first.
         reasons: Why rows are suggested to be checked next, by row.
+        trusted_column: Column of the flags in the dataset.
     """
 
     findings: Findings
@@ -80,6 +81,7 @@ class ReviewItems:
     from_votes: bool = False
     positions: np.ndarray = None  # type: ignore[assignment]  # __post_init__ sets it
     reasons: dict[int, str] | None = None
+    trusted_column: str = "trusted"
 
     def __post_init__(self) -> None:
         check_exportable(self.task)
@@ -103,7 +105,7 @@ class ReviewItems:
     def __iter__(self) -> Iterator[ReviewItem]:
         findings, place = self.findings, self.positions
         checks = row_checks(self.rows, [*self.inputs, *([] if self.label_column is None else [self.label_column])])
-        facts = dataset_facts(checks, self.inputs, self.label_column, self.from_votes)
+        facts = dataset_facts(checks, self.inputs, self.label_column, self.from_votes, self.trusted_column)
         facts["num_labels"] = findings.matrix.num_labels
         names, label_names = self.names, findings.matrix.label_names
         chosen = self.rows.with_format(None).select(findings.row[place]).select_columns(list(self.inputs))

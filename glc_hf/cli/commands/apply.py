@@ -29,14 +29,18 @@ def main(argv: list[str]) -> int:
     from glc_hf.audit.corrections import correct_labels
     from glc_hf.audit.dataset_file import check_output, write_dataset
     from glc_hf.audit.decisions import Decisions
-    from glc_hf.cli.data import choose_split, load_splits
-    from glc_hf.cli.terminal import print_table, set_up_messages
+    from glc_hf.cli.options import DataArguments
+    from glc_hf.cli.terminal import print_table, say, set_up_messages
+    from glc_hf.data.data_files import choose_split, csv_format_of, load_splits
 
     set_up_messages(quiet=not sys.stdout.isatty())
     output = Path(arguments.output).expanduser()
     _check_not_input(output, arguments.dataset)
     check_output(output)
-    dataset = choose_split(load_splits(arguments.dataset, arguments.dataset_config), arguments.split, "--split")
+    data = DataArguments(delimiter=arguments.delimiter, encoding=arguments.encoding)  # checks both
+    reading = (data.delimiter, data.encoding)
+    splits = load_splits(arguments.dataset, arguments.dataset_config, "--dataset", *reading)
+    dataset = choose_split(splits, arguments.split, "--split")
     corrections = correct_labels(
         dataset,
         Decisions([]) if arguments.decisions is None else Decisions.read(arguments.decisions),
@@ -46,17 +50,47 @@ def main(argv: list[str]) -> int:
         arguments.audit,
         arguments.force,
     )
-    write_dataset(_with_texts_of_file(corrections, arguments, output), output)
+    file_format = csv_format_of(arguments.dataset, *reading)
+    delimiter = (
+        None if file_format is None or Path(arguments.dataset).suffix.lower() != ".csv" else file_format.delimiter
+    )
+    write_dataset(_with_texts_of_file(corrections, arguments, output, reading), output, delimiter)
+    flag = corrections.trusted_column
+    if flag not in dataset.column_names:
+        say(
+            f"The dataset has no column {flag!r}. It was added, and only checked rows are trusted in it. If another "
+            "column marks trusted rows, name it with --trusted-column."
+        )
     lines = {
         "rows": f"{len(corrections.dataset):,}",
         "reviewed": f"{corrections.reviewed:,} ({corrections.changed:,} changed, {corrections.skipped:,} skipped)",
     }
     if arguments.auto_fix is not None:
         lines["suggestions taken without review"] = f"{corrections.suggested:,}"
+    lines["trusted"] = f"{corrections.trusted:,} ({corrections.trusted_before:,} before)"
     print_table("glc_hf: apply", list(lines.items()))
     print(f"written to: {output}")
-    print(f"next: glc-hf train --dataset {shlex.quote(str(output))} --model NAME --output-dir NEW_FOLDER")
+    say(
+        f"next: glc-hf train --dataset {shlex.quote(str(output))}{_column_options(corrections)} --model NAME "
+        "--output-dir NEW_FOLDER"
+    )
     return 0
+
+
+def _column_options(corrections: Corrections) -> str:
+    """The options that name the columns of labels and flags, unless they are found without them."""
+    from glc_hf.labels.columns import find_label_column
+
+    label, flag = corrections.label_column, corrections.trusted_column
+    try:
+        found = find_label_column(corrections.dataset, None, flag)
+    except ValueError:
+        found = None
+    named = {
+        "--label-column": label if label != found else None,
+        "--trusted-column": flag if flag != "trusted" else None,
+    }
+    return "".join(f" {option} {shlex.quote(name)}" for option, name in named.items() if name is not None)
 
 
 def _check_not_input(output: Path, dataset: str) -> None:
@@ -70,7 +104,9 @@ def _check_not_input(output: Path, dataset: str) -> None:
         )
 
 
-def _with_texts_of_file(corrections: Corrections, arguments: argparse.Namespace, output: Path) -> Dataset:
+def _with_texts_of_file(
+    corrections: Corrections, arguments: argparse.Namespace, output: Path, reading: tuple[str | None, str | None]
+) -> Dataset:
     """From CSV to CSV, keep the other columns as they are written: 007 and 1.10 stay what they are."""
     source, dataset = Path(arguments.dataset).expanduser(), corrections.dataset
     if not (source.is_file() and {source.suffix.lower(), output.suffix.lower()} <= set(_SEPARATED)):
@@ -78,12 +114,12 @@ def _with_texts_of_file(corrections: Corrections, arguments: argparse.Namespace,
     from datasets import Features, Value
 
     from glc_hf.audit.corrections import with_texts
-    from glc_hf.cli.data import choose_split, load_splits
+    from glc_hf.data.data_files import choose_split, load_splits
 
     names = [name for name in dataset.column_names if name not in corrections.added]
     strings = Features({name: Value("string") for name in names})
-    texts = choose_split(load_splits(arguments.dataset, features=strings), arguments.split, "--split")
-    return with_texts(corrections, texts)
+    splits = load_splits(arguments.dataset, None, "--dataset", *reading, features=strings)
+    return with_texts(corrections, choose_split(splits, arguments.split, "--split"))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,7 +153,9 @@ def _parser() -> argparse.ArgumentParser:
         help="new file that ends in .parquet, .csv, .tsv, .json or .jsonl",
     )
     add("--label-column", metavar="COLUMN", help="column of the labels; default: that of the audit")
-    add("--trusted-column", metavar="COLUMN", default="trusted", help="column of the flags (default: trusted)")
+    add("--trusted-column", metavar="COLUMN", help="column of the flags; default: that of the audit, or trusted")
+    add("--delimiter", metavar="CHARACTER", help="delimiter of CSV files; default: found from a sample")
+    add("--encoding", metavar="NAME", help="encoding of CSV files; default: found from a sample")
     add(
         "--auto-fix",
         type=float,

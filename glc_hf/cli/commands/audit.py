@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glc_hf.cli.options import ANSWER_COLUMNS
+from glc_hf.cli.options import ANSWER_COLUMNS, INPUT_COLUMNS
 
 
 if TYPE_CHECKING:
@@ -111,10 +111,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="COLUMN",
         help="column of the labels of the noisy source, also in trusted rows, where the wrong ones are then counted",
     )
-    for name in ("text", "text-pair", "image", "tokens"):
-        add(
-            f"--{name}-column", metavar="COLUMN", help="column of the input; default: that of the run, or a usual name"
-        )
+    for name, content in INPUT_COLUMNS.items():
+        default = "that of the run, or a usual name"
+        add(f"--{name}-column", metavar="COLUMN", help=f"column of the {content}; default: {default}")
     add(
         "--source-columns",
         nargs="+",
@@ -152,6 +151,8 @@ def _parser() -> argparse.ArgumentParser:
         help="also push the rows and the columns of the audit to this dataset repository of the Hub, with a card",
     )
     add("--private", action="store_true", help="with --push-to-hub: only you can see the repository")
+    add("--delimiter", metavar="CHARACTER", help="delimiter of CSV files; default: that of the run, or found")
+    add("--encoding", metavar="NAME", help="encoding of CSV files; default: that of the run, or found")
     add("--max-length", type=int, metavar="N", help="truncate texts to this many tokens")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--page-rows", type=int, default=5000, metavar="N", help="maximum number of rows on the page (default: 5000)")

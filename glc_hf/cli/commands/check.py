@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glc_hf.cli.options import ON_MISSING, TASKS, DataArguments, ModelArguments, NoiseArguments
+from glc_hf.cli.options import INPUT_COLUMNS, ON_MISSING, TASKS, DataArguments, ModelArguments, NoiseArguments
 
 
 if TYPE_CHECKING:
@@ -112,8 +112,12 @@ def parser() -> argparse.ArgumentParser:
     add("--eval-split", metavar="NAME", help="split to evaluate on (default: test, else validation)")
     add("--eval-dataset", metavar="FILE", help="second dataset or file, to evaluate on")
     add("--trusted-dataset", metavar="FILE", help="second dataset or file, whose labels are all trusted")
-    for name in ("text", "text-pair", "image", "tokens"):
-        add(f"--{name}-column", metavar="COLUMN", help="column of the input; default: found by type and usual names")
+    for name, content in INPUT_COLUMNS.items():
+        add(
+            f"--{name}-column",
+            metavar="COLUMN",
+            help=f"column of the {content}; default: found by type and usual names",
+        )
     add("--label-column", metavar="COLUMN", help="column of the labels; default: found by its type and usual names")
     add("--trusted-column", metavar="COLUMN", help="column of the flags (default: trusted)")
     add("--source-columns", nargs="+", metavar="COLUMN", help="columns of votes, one per source")

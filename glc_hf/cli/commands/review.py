@@ -18,7 +18,9 @@ def main(argv: list[str]) -> int:
     print(f"page: {page}")
     if not arguments.no_open and not webbrowser.open(page.resolve().as_uri()):
         print("no browser was found: open the page yourself.")
-    print("when you have saved the decisions: glc-hf apply decisions.json --dataset NAME --output cleaned.parquet")
+    print(
+        "after you have saved the decisions, run: glc-hf apply decisions.json --dataset NAME --output cleaned.parquet"
+    )
     return 0
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from accelerate.data_loader import SeedableRandomSampler
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import get_scheduler
 
-from glc_hf.correction.likelihood import TransposedMatrix, item_losses
+from glc_hf.correction.likelihood import TransposedMatrix, item_losses, softmax
 from glc_hf.experiments.replicas.stacked_networks import LateAdam, StackedNetwork
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods.base import MatrixMethod, Method
@@ -48,28 +48,69 @@ def batches(rows: np.ndarray, args: GLCConfig, min_updates: int) -> tuple[int, I
     return updates, draw()
 
 
-def make_optimizer(
-    network: StackedNetwork, preset: Preset, args: GLCConfig
-) -> tuple[torch.optim.Optimizer, LateAdam | None]:
-    """Return the preset's optimizer over the stacked parameters with its weight decay, and a [`LateAdam`] for the
-    network's `late_parameter` if that is equivalent."""
-    cls, settings = preset.optimizer()
-    if cls not in _ELEMENT_WISE:
-        raise ValueError(f"replicas need an element-wise optimizer, and {cls.__name__} may not be one.")
-    late = network.late_parameter
-    plain_adam = cls is not torch.optim.SGD and settings.keys() <= {"lr", "betas", "eps"}
-    if late is not None and (not plain_adam or preset.decays(late)):
-        late = None
-    groups = [
-        {
-            "params": [p for name, p in network.parameters.items() if preset.decays(name) == decays and name != late],
-            "weight_decay": args.weight_decay if decays else 0.0,
-        }
-        for decays in (True, False)
-    ]
-    groups = [group for group in groups if group["params"]]
-    optimizer = cls(groups, **{"lr": args.learning_rate, **settings}, fused=True)
-    return optimizer, LateAdam(network.parameters[late], optimizer) if late is not None else None
+class StackedOptimizer:
+    """
+    The preset's optimizer over the stacked parameters, with its weight decay. All parameters of a group are one array,
+    and Adam with a constant learning rate calls its kernel directly: the rest of `torch.optim.Adam.step` would take
+    0.3 ms of a step of 5 ms.
+
+    Args:
+        network ([`StackedNetwork`]): Its parameters become parts of the arrays.
+        preset ([`Preset`]): For the optimizer and the parameters with weight decay.
+        args ([`GLCConfig`]): For learning rate and weight decay.
+        constant (`bool`): Whether the learning rate is constant.
+
+    Attributes:
+        late ([`LateAdam`], *optional*): For the network's `late_parameter`, if that is equivalent.
+    """
+
+    def __init__(self, network: StackedNetwork, preset: Preset, args: GLCConfig, constant: bool) -> None:
+        cls, settings = preset.optimizer()
+        if cls not in _ELEMENT_WISE:
+            raise ValueError(f"replicas need an element-wise optimizer, and {cls.__name__} may not be one.")
+        late = network.late_parameter
+        plain_adam = cls is not torch.optim.SGD and settings.keys() <= {"lr", "betas", "eps"}
+        if late is not None and (not plain_adam or preset.decays(late)):
+            late = None
+        groups = []
+        for decays in (True, False):
+            chosen = [p for name, p in network.parameters.items() if preset.decays(name) == decays and name != late]
+            if chosen:
+                groups.append({"params": [_joined(chosen)], "weight_decay": args.weight_decay if decays else 0.0})
+        self.torch_optimizer = cls(groups, **{"lr": args.learning_rate, **settings}, fused=True)
+        self.late = LateAdam(network.parameters[late], self.torch_optimizer) if late is not None else None
+        self._kernel: Callable[..., object] | None = None
+        if plain_adam and constant:
+            self._kernel = torch._fused_adam_ if cls is torch.optim.Adam else torch._fused_adamw_
+            self._steps = torch.zeros(())
+            self._state = []
+            for group in self.torch_optimizer.param_groups:
+                (joined,) = group["params"]
+                numbers = {name: group[name] for name in ("lr", "weight_decay", "eps")}
+                numbers["beta1"], numbers["beta2"] = group["betas"]
+                tensors = joined.data, joined.grad, torch.zeros_like(joined.data), torch.zeros_like(joined.data)
+                self._state.append((tensors, numbers))
+
+    def step(self) -> None:
+        """Update all parameters from their `grad`, except the one of `late`."""
+        if self._kernel is None:
+            self.torch_optimizer.step()
+            return
+        self._steps.add_(1)
+        for tensors, numbers in self._state:
+            self._kernel(*([one] for one in tensors), [], [self._steps], amsgrad=False, maximize=False, **numbers)
+
+
+def _joined(parameters: list[nn.Parameter]) -> nn.Parameter:
+    """One parameter of which these are parts from now on, and so are their gradients."""
+    joined = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in parameters]))
+    joined.grad, start = torch.zeros_like(joined.data), 0
+    for parameter in parameters:
+        part = slice(start, start + parameter.numel())
+        parameter.data = joined.data[part].view(parameter.shape)
+        parameter.grad = joined.grad[part].view(parameter.shape)
+        start = part.stop
+    return joined
 
 
 def train_stage(
@@ -87,9 +128,10 @@ def train_stage(
     if args.max_grad_norm and args.max_grad_norm > 0:
         raise ValueError("replicas can't be trained with max_grad_norm: clipping combines all numbers.")
     updates, drawn = batches(rows, args, min_updates)
-    optimizer, network.late = make_optimizer(network, preset, args)
-    schedule = get_scheduler(args.lr_scheduler_type, optimizer, args.get_warmup_steps(updates), updates)
     constant = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) == "constant"
+    optimizer = StackedOptimizer(network, preset, args, constant)
+    network.late, torch_optimizer = optimizer.late, optimizer.torch_optimizer
+    schedule = get_scheduler(args.lr_scheduler_type, torch_optimizer, args.get_warmup_steps(updates), updates)
     for step, batch in enumerate(drawn):
         logits = network.forward(tuple(tensor[batch] for tensor in inputs))
         network.backward(loss(logits, batch))
@@ -124,7 +166,7 @@ def plain_loss(labels: Tensor) -> LossGradient:
     """Cross-entropy with the given labels."""
 
     def gradient(logits: Tensor, rows: Tensor) -> Tensor:
-        probs, chosen = torch.softmax(logits, dim=-1), labels[:, rows].unsqueeze(-1)
+        probs, chosen = softmax(logits), labels[:, rows].unsqueeze(-1)
         probs.scatter_add_(-1, chosen, probs.new_full((), -1.0).expand(chosen.shape))
         return probs.div_(len(rows))
 
@@ -164,7 +206,7 @@ def soft_target_loss(labels: Tensor, trusted: Tensor, soft_targets: Tensor, weig
 
     def gradient(logits: Tensor, rows: Tensor) -> Tensor:
         of_label, soft = weight_of_label[:, rows].unsqueeze(-1), soft_targets[:, rows]
-        probs = torch.softmax(logits, dim=-1)
+        probs = softmax(logits)
         # Soft targets may not sum exactly to one.
         probs.mul_(of_label + (1.0 - of_label) * soft.sum(dim=-1, keepdim=True)).sub_((1.0 - of_label) * soft)
         probs.scatter_add_(-1, labels[:, rows].unsqueeze(-1), -of_label)

@@ -43,11 +43,11 @@ def _answers(path: Path, tool: str, labels: dict[int, str]) -> Path:
 def test_any_names_and_answers_come_back(tmp_path_factory, tool: str, names: list[str], chosen: list[int]) -> None:
     audit, folder = audited(names), tmp_path_factory.mktemp("export")
     path = folder / "tasks.json"
-    export_audit(audit, path, tool, rows=range(7))
+    export_audit(audit, path, tool, rows=range(7), trusted_column="checked")
     decisions = Decisions.read(_answers(path, tool, {row: names[label] for row, label in enumerate(chosen)}))
     result = apply_decisions(dataset_of(audit), decisions)
     assert result["label"][:] == chosen
-    assert all(result["trusted"])
+    assert all(result["checked"])
 
 
 @pytest.mark.parametrize("tool", TOOLS)
