@@ -8,9 +8,11 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import is_dataclass
+from functools import cache, wraps
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from glc_hf import __version__
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from datasets import Dataset, DatasetInfo, IterableDataset
     from datasets.table import Table
+    from transformers import TrainingArguments
+
+Class = TypeVar("Class", bound=type)
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "timm", "peft", "huggingface_hub", "numpy")
 # Private methods of `transformers.Trainer` that `training/` and `hub/` override. Python would not notice if a release
@@ -69,6 +74,22 @@ def without_rotation() -> Iterator[None]:
         trainer.rotate_checkpoints = rotate
 
 
+@contextmanager
+def own_weight_names(model: Any) -> Iterator[None]:
+    """Save weights under the names that they have in the model, so that `Trainer` finds them when it resumes.
+    `save_pretrained` would use the names in the file that the model was loaded from, such as `LayerNorm.gamma` in old
+    files of BERT, and before transformers 5.6 also if that file has the names of the model."""
+    attributes: dict[str, Any] = vars(model)
+    conversions = attributes.get("_weight_conversions")
+    attributes["_weight_conversions"] = []
+    try:
+        yield
+    finally:
+        del attributes["_weight_conversions"]
+        if conversions is not None:
+            attributes["_weight_conversions"] = conversions
+
+
 def check_trainer(trainer_class: type) -> None:
     """Raise if a release of transformers no longer has a private method that this library overrides or calls."""
     missing = [
@@ -84,6 +105,30 @@ def check_trainer(trainer_class: type) -> None:
 def signature_columns(trainer: Any) -> list[str]:
     """The columns that `Trainer` keeps, in place, after it has found them."""
     return trainer._signature_columns
+
+
+def config_fields(config_class: Class) -> Class:
+    """Make the fields of a configuration class options with defaults. Before transformers 5.4 configurations are not
+    dataclasses."""
+    if is_dataclass(config_class):
+        return config_class
+    untyped: Any = config_class
+    defaults: dict[str, Any] = {name: vars(config_class)[name] for name in untyped.__annotations__}
+    init = untyped.__init__
+
+    @wraps(init)
+    def init_with_defaults(self: Any, **options: Any) -> None:
+        for name, default in defaults.items():
+            options.setdefault(name, default.default_factory() if hasattr(default, "default_factory") else default)
+        init(self, **options)
+
+    untyped.__init__ = init_with_defaults
+    return config_class
+
+
+def unused_arguments(args: TrainingArguments) -> set[str]:
+    """Arguments whose value has no effect. transformers 5.3 fills `fsdp_config` also without FSDP."""
+    return set() if args.fsdp else {"fsdp_config"}
 
 
 @contextmanager
@@ -194,6 +239,30 @@ def without_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
     from torch._compile import _disable_dynamo
 
     return _disable_dynamo(function)
+
+
+@cache
+def let_torch_load_on_numbered_cpu() -> None:
+    """Let `torch.load` take `cpu:0`, accelerate's name for the processor in several processes. transformers 5.6 and
+    older versions load the state of the optimizer to that device."""
+    import torch
+
+    def restore(storage: Any, location: str) -> Any:
+        return storage if re.fullmatch(r"cpu:\d+", location) else None
+
+    torch.serialization.register_package(11, lambda storage: None, restore)
+
+
+@contextmanager
+def without_division(accelerator: Accelerator) -> Iterator[None]:
+    """Keep `Accelerator.backward` from dividing a loss by the number of accumulation steps. Before transformers 5.6 it
+    does, also if the loss is divided by the items of all these steps."""
+    steps = accelerator.gradient_accumulation_steps
+    accelerator.gradient_accumulation_steps = 1
+    try:
+        yield
+    finally:
+        accelerator.gradient_accumulation_steps = steps
 
 
 def has_prepared_models(accelerator: Accelerator) -> bool:

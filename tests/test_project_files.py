@@ -58,11 +58,13 @@ def test_dependencies_can_be_installed_with_the_oldest_claimed_python() -> None:
 
 def test_lower_bounds_are_the_oldest_versions_that_are_tested() -> None:
     oldest = dict(re.findall(r"^([\w-]+)==(.*)$", _text("constraints-oldest.txt"), flags=re.M))
-    block = re.search(r"^dependencies = \[(.*?)^\]", _text("pyproject.toml"), flags=re.M | re.S)[1]
-    bounds = dict(re.findall(r'"(\w+)>=([\d.]+)"', block))
-    assert len(bounds) >= 10
     pinned = {name.lower(): version for name, version in oldest.items()}
-    for name, bound in bounds.items():
+    block = re.search(r"^dependencies = \[(.*?)^\]", _text("pyproject.toml"), flags=re.M | re.S)[1]
+    extras = re.findall(r"^(?:plots|terminal|demo|peft|vision|experiments|ray) = (.*)$", _text("pyproject.toml"), re.M)
+    assert len(extras) == 7
+    bounds = re.findall(r'"([\w-]+)>=([\d.]+)"', "\n".join([block, *extras]))
+    assert len(bounds) >= 20
+    for name, bound in bounds:
         version = _version(pinned[name.lower()])
         assert version[: len(_version(bound))] == _version(bound), name
 

@@ -18,15 +18,22 @@ class BackboneModel(PreTrainedModel):
 
     def _init_weights(self, module: torch.nn.Module) -> None:
         reset: Any = getattr(module, "reset_parameters", None)
-        if reset is not None:
+        # Before transformers 5.4 this is also called for modules that were loaded.
+        if reset is not None and not (isinstance(module, torch.nn.Embedding) and is_loaded(module.weight)):
             reset()
+
+
+def is_loaded(tensor: torch.Tensor) -> bool:
+    """Whether a weight comes from a checkpoint. While a model is loaded, the functions in `torch.nn.init` don't change
+    such weights, but they would change slices of them."""
+    return getattr(tensor, "_is_hf_initialized", False)
 
 
 def init_word_vectors(embeddings: torch.nn.Embedding) -> None:
     """Initialize with small vectors, uniform within ±√(6 / (words + dimensions)), and zero for padding. PyTorch's
     default vectors are so large that a few epochs hardly change them."""
     torch.nn.init.xavier_uniform_(embeddings.weight)
-    if embeddings.padding_idx is not None:
+    if embeddings.padding_idx is not None and not is_loaded(embeddings.weight):
         torch.nn.init.zeros_(embeddings.weight[embeddings.padding_idx])
 
 

@@ -29,9 +29,11 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import can_return_tuple
 
+from glc_hf._compat import config_fields
 from glc_hf.backbones.base import (
     BackboneModel,
     init_word_vectors,
+    is_loaded,
     label_loss,
     number_of_labels,
     register_model,
@@ -43,6 +45,7 @@ from glc_hf.backbones.base import (
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
 
+@config_fields
 class WindowTaggerConfig(PreTrainedConfig):
     """
     Configuration of [`WindowTaggerForTokenClassification`].
@@ -103,7 +106,7 @@ class WindowTaggerForTokenClassification(BackboneModel):
 
     def _init_weights(self, module: torch.nn.Module) -> None:
         super()._init_weights(module)
-        if module is self and not getattr(self.word_vectors, "_is_hf_initialized", False):
+        if module is self and not is_loaded(self.word_vectors):
             torch.nn.init.normal_(self.word_vectors)
             self._clear_padding()
 
@@ -151,6 +154,7 @@ class WindowTaggerForTokenClassification(BackboneModel):
 register_model(AutoModelForTokenClassification, WindowTaggerConfig, WindowTaggerForTokenClassification)
 
 
+@config_fields
 class WordAverageConfig(PreTrainedConfig):
     """
     Configuration of [`WordAverageForSequenceClassification`].
@@ -219,6 +223,7 @@ class WordAverageForSequenceClassification(BackboneModel):
 register_model(AutoModelForSequenceClassification, WordAverageConfig, WordAverageForSequenceClassification)
 
 
+@config_fields
 class LSTMConfig(PreTrainedConfig):
     """
     Configuration of [`LSTMForSequenceClassification`].
@@ -271,8 +276,7 @@ class LSTMForSequenceClassification(BackboneModel):
             forget = slice(module.hidden_size, 2 * module.hidden_size)
             biases: dict[Any, float] = {module.bias_ih_l0: 1.0, module.bias_hh_l0: 0.0}
             for bias, value in biases.items():
-                # A slice of a loaded parameter loses the flag by which transformers skips its initialization.
-                if not getattr(bias, "_is_hf_initialized", False):
+                if not is_loaded(bias):
                     torch.nn.init.constant_(bias[forget], value)
 
     @can_return_tuple
@@ -296,6 +300,7 @@ class LSTMForSequenceClassification(BackboneModel):
 register_model(AutoModelForSequenceClassification, LSTMConfig, LSTMForSequenceClassification)
 
 
+@config_fields
 class ImageMLPConfig(PreTrainedConfig):
     """
     Configuration of [`ImageMLPForImageClassification`].

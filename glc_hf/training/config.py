@@ -15,6 +15,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import HubStrategy
 
+from glc_hf._compat import unused_arguments
 from glc_hf.methods.auto import AutoOptions
 from glc_hf.methods.base import SharedOptions
 from glc_hf.methods.baselines import ConfusionMatrixOptions, ForwardOptions
@@ -258,8 +259,9 @@ class GLCConfig(
         """Every argument that differs from its default, in the order of the class and ready for JSON. Arguments that
         describe the machine, and values that are tokens or absolute paths, are left out."""
         changed = {}
+        left_out = _LOCAL_ARGUMENTS | unused_arguments(self)
         for argument in dataclasses.fields(self):
-            if not argument.init or argument.name in _LOCAL_ARGUMENTS or argument.name.endswith("_token"):
+            if not argument.init or argument.name in left_out or argument.name.endswith("_token"):
                 continue
             default = argument.default
             if argument.default_factory is not dataclasses.MISSING:

@@ -33,7 +33,7 @@ from transformers.trainer_callback import ExportableState, TrainerControl, Train
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from glc_hf._compat import without_rotation
+from glc_hf._compat import own_weight_names, without_rotation
 from glc_hf.correction.verdict import load_verdict, save_verdict
 from glc_hf.matrix import MATRIX_TENSOR_FILE, CorruptionMatrix
 from glc_hf.methods.base import Method
@@ -344,7 +344,7 @@ class ResumableTrainer(Trainer):
         if self.args.should_save and os.path.isdir(folder):
             shutil.rmtree(folder)
         self.accelerator.wait_for_everyone()
-        with without_rotation():
+        with without_rotation(), own_weight_names(self.model):
             super()._save_checkpoint(model, trial)
         if self.args.should_save:
             self._rotate_checkpoints(Path(self._get_output_dir(trial)))

@@ -12,7 +12,7 @@ import torch
 from transformers import EvalPrediction
 from transformers.trainer_utils import RemoveColumnsCollator, has_length
 
-from glc_hf._compat import signature_columns, stage_groups
+from glc_hf._compat import signature_columns, stage_groups, without_division
 from glc_hf.hold_out import TRUSTED_SET
 from glc_hf.labels.columns import with_usual_label_column
 from glc_hf.labels.encoding import encode_words
@@ -262,6 +262,12 @@ class StageTrainer(ResumableTrainer):
         return dict(inputs), label_batch(labels).ignoring(~trusted)
 
     # ------------------------------------------------------------------ loss
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """As `Trainer.training_step`. The loss is a sum over the items of a batch, divided by those of all batches of
+        the optimizer step."""
+        with without_division(self.accelerator):
+            return super().training_step(*args, **kwargs)
+
     def compute_loss(
         self,
         model: torch.nn.Module,

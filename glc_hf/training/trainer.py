@@ -16,7 +16,7 @@ from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
 from glc_hf import __version__
-from glc_hf._compat import check_trainer, has_prepared_models, undo_preparation
+from glc_hf._compat import check_trainer, has_prepared_models, let_torch_load_on_numbered_cpu, undo_preparation
 from glc_hf.audit.given_labels import GivenLabels
 from glc_hf.audit.judging import AuditMixin
 from glc_hf.correction.sources import SourceModel, SourceTable, judge_sources
@@ -377,6 +377,7 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         self._run_id = uuid.uuid4().hex
         run, point = RunFolder(self.run_dir), None
         if resume:
+            let_torch_load_on_numbered_cpu()
             point = self._look_for_resume_point(run, resume)
         self.accelerator.wait_for_everyone()  # every process has looked before one of them writes
         if self.keeps_state and self.args.should_save:

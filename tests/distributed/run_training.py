@@ -222,6 +222,9 @@ def _declare_cpus_as_gpus() -> None:
 
     AcceleratorState._reset_state()
     PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    if not hasattr(torch.cpu.Stream, "record_event"):  # torch 2.6: its stand-in for a stream lacks what sharding calls
+        torch.cpu.Stream.record_event = lambda stream: torch.cpu.Event()
+        torch.cpu.Stream.wait_event = lambda stream, event: None
 
 
 def _record_written_files(folder: Path) -> list[str]:

@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from transformers import TrainerCallback
+from safetensors.torch import load_file, save_file
+from transformers import BertForSequenceClassification, TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
 from glc_hf.correction.verdict import load_verdict
@@ -72,6 +73,32 @@ def test_resumed_run_ends_with_the_same_weights(tmp_path, uninterrupted, stage, 
     assert output.global_step == 6
     names = {name for entry in trainer.state.log_history for name in entry}
     assert {"stage1_train_loss", "train_loss"} <= names
+
+
+def test_model_from_a_file_with_other_names_of_weights_resumes_with_the_same_weights(tmp_path):
+    # The names in the file of google-bert/bert-base-uncased.
+    bert().save_pretrained(tmp_path / "old")
+    file = tmp_path / "old" / "model.safetensors"
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in load_file(file).items()
+    }
+    save_file(renamed, file, metadata={"format": "pt"})
+
+    def trainer(folder, callbacks=()):
+        settings = config(folder, save_strategy="steps", save_steps=2, max_steps=6)
+        model = BertForSequenceClassification.from_pretrained(tmp_path / "old")
+        return GLCTrainer(model, settings, train_dataset=noisy_text_rows(), callbacks=list(callbacks))
+
+    whole = trainer(tmp_path / "whole")
+    whole.train()
+    with pytest.raises(Crash):
+        trainer(tmp_path / "cut", [CrashAt(2, 5)]).train()
+    resumed = trainer(tmp_path / "cut")
+    resumed.train(resume_from_checkpoint=True)
+    assert same_weights(weights(resumed.model), weights(whole.model))
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path / "cut" / "checkpoint-6")
+    assert same_weights(weights(loaded), weights(whole.model))
 
 
 class Steps(TrainerCallback):
