@@ -230,7 +230,7 @@ def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """`function.apply` for positional arguments and without transforms of `torch.func`, which it looks for first."""
     import torch
 
-    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]  # the base class has no public name
 
 
 def without_compiler(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -106,12 +106,12 @@ class PoolData:
         order = np.lexsort((random_uint64("fold", seed, trusted), labels[trusted]))
         fold = np.empty(len(trusted), dtype=np.int64)
         fold[order] = np.arange(len(trusted)) % min(FOLDS, max(len(trusted), 1))
-        rows = table.rows_of(torch.from_numpy(trusted))
+        rows, others = (_ascending(table, numbers) for numbers in (trusted, untrusted))
         position = torch.from_numpy(np.searchsorted(trusted, table.numbers[rows].numpy()))
         return cls(
             table,
             rows,
-            table.rows_of(torch.from_numpy(untrusted)),
+            others,
             torch.from_numpy(np.asarray(labels))[table.numbers],
             torch.from_numpy(fold)[position],
             position,
@@ -144,6 +144,13 @@ class PoolData:
     def weight_for(self, share: float, trusted: int) -> float:
         """Weight of each of these trusted items that gives them a share of the loss; at least 1."""
         return max(1.0, share / (1 - share) * self.num_untrusted / max(trusted, 1))
+
+
+def _ascending(table: FeatureTable, numbers: np.ndarray) -> Tensor:
+    """The table rows of these items, in ascending order of their numbers: the results are then the same to the last bit
+    for any order of the table. The corrected loss has several minima, and small differences could lead to others."""
+    rows = table.rows_of(torch.from_numpy(numbers))
+    return rows[table.numbers[rows].argsort()]
 
 
 def _some(purpose: str, seed: int, numbers: np.ndarray, most: int) -> np.ndarray:

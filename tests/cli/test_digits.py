@@ -75,7 +75,7 @@ def test_shortened_example_corrects_digits(glc_hf, tmp_path: Path) -> None:
     assert (results["train_rows"], results["eval_rows"], results["trusted"]) == (1347, 450, 67)
     assert results["simulated_noise"]["kind"] == "flip"
     assert results["accuracy_after_correction"] > results["accuracy_before_correction"] + 0.3
-    assert "accuracy before correction: " in outcome.out
+    assert "accuracy before correction (full training on the noisy labels): " in outcome.out
     digit = digits_dataset()["test"][0]
     answers = pipeline("image-classification", model=str(tmp_path))(digit["image"], top_k=10)
     assert {answer["label"] for answer in answers} == set(DIGITS_NAMES)

@@ -56,7 +56,7 @@ def test_named_columns_take_precedence() -> None:
     ("features", "named", "expected"),
     [
         ({"text": TEXT, "review": TEXT, "label": CLASS}, {}, "--text-column"),
-        ({"first": TEXT, "second": TEXT, "label": CLASS}, {}, "--task"),
+        ({"first": TEXT, "second": TEXT, "label": CLASS}, {}, "name --text-column, --image-column or --tokens-column"),
         ({"text": TEXT, "class": CLASS, "category": CLASS}, {}, "(class, category): name --label-column"),
         ({"text": TEXT, "mood": CLASS, "topic": CLASS}, {}, "(mood, topic): name --label-column"),
         ({"text": TEXT, "score": NUMBER}, {}, "--label-column"),
