@@ -147,7 +147,7 @@ class PoolData:
 
 
 def _ascending(table: FeatureTable, numbers: np.ndarray) -> Tensor:
-    """The table rows of these items, in ascending order of their numbers: the results are then the same to the last bit
+    """The table rows of these items, in ascending order of their numbers: results are then the same to the last bit
     for any order of the table. The corrected loss has several minima, and small differences could lead to others."""
     rows = table.rows_of(torch.from_numpy(numbers))
     return rows[table.numbers[rows].argsort()]
