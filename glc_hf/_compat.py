@@ -8,11 +8,10 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import is_dataclass
-from functools import cache, wraps
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from glc_hf import __version__
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from datasets.table import Table
     from transformers import TrainingArguments
 
-Class = TypeVar("Class", bound=type)
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "timm", "peft", "huggingface_hub", "numpy")
 # Private methods of `transformers.Trainer` that `training/` and `hub/` override. Python would not notice if a release
@@ -105,25 +103,6 @@ def check_trainer(trainer_class: type) -> None:
 def signature_columns(trainer: Any) -> list[str]:
     """The columns that `Trainer` keeps, in place, after it has found them."""
     return trainer._signature_columns
-
-
-def config_fields(config_class: Class) -> Class:
-    """Make the fields of a configuration class options with defaults. Before transformers 5.4 configurations are not
-    dataclasses."""
-    if is_dataclass(config_class):
-        return config_class
-    untyped: Any = config_class
-    defaults: dict[str, Any] = {name: vars(config_class)[name] for name in untyped.__annotations__}
-    init = untyped.__init__
-
-    @wraps(init)
-    def init_with_defaults(self: Any, **options: Any) -> None:
-        for name, default in defaults.items():
-            options.setdefault(name, default.default_factory() if hasattr(default, "default_factory") else default)
-        init(self, **options)
-
-    untyped.__init__ = init_with_defaults
-    return config_class
 
 
 def unused_arguments(args: TrainingArguments) -> set[str]:

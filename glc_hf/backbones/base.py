@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import is_dataclass
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+
+Class = TypeVar("Class", bound=type)
 
 
 class BackboneModel(PreTrainedModel):
@@ -80,3 +85,22 @@ def register_model(auto_class: Any, config_class: type[PreTrainedConfig], model_
     model_class.config_class = config_class
     AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
     auto_class.register(config_class, model_class, exist_ok=True)
+
+
+def config_fields(config_class: Class) -> Class:
+    """Make the fields of a configuration class options with defaults. Before transformers 5.4 configurations are not
+    dataclasses."""
+    if is_dataclass(config_class):
+        return config_class
+    untyped: Any = config_class
+    defaults: dict[str, Any] = {name: vars(config_class)[name] for name in untyped.__annotations__}
+    init = untyped.__init__
+
+    @wraps(init)
+    def init_with_defaults(self: Any, **options: Any) -> None:
+        for name, default in defaults.items():
+            options.setdefault(name, default.default_factory() if hasattr(default, "default_factory") else default)
+        init(self, **options)
+
+    untyped.__init__ = init_with_defaults
+    return config_class

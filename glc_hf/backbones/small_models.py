@@ -29,9 +29,9 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import can_return_tuple
 
-from glc_hf._compat import config_fields
 from glc_hf.backbones.base import (
     BackboneModel,
+    config_fields,
     init_word_vectors,
     is_loaded,
     label_loss,
