@@ -27,7 +27,6 @@ VERDICT_FILE = "verdict.json"
 FINAL, PLAIN = "auto", "no_correction"
 PLAIN_NETWORK = "network of stage 1, trained on the noisy labels"
 _NARROWER = 0.7
-_LINEAR = ("linear model", "pool of linear models")
 
 
 @dataclass(frozen=True)
@@ -230,12 +229,13 @@ def final_verdict(first: Verdict, way: Way, interval: tuple[float, float]) -> Ve
     plain, number = first.ways[PLAIN], format_count(first.trusted_rows, "trusted labels")
     values = f"an estimated {way.accuracy:.1%} of the predictions are right, against {plain.accuracy:.1%} after plain"
     values += f" training on the noisy labels (difference {100 * low:+.1f} to {100 * high:+.1f} points, {number})."
-    best = max((name for name in first.ways if name != FINAL), key=lambda name: first.ways[name].accuracy)
-    if way.high < first.ways[best].low and first.ways[best].measured.startswith(_LINEAR):
+    linear = {name: other for name, other in first.ways.items() if name not in (FINAL, PLAIN)}
+    best = max(linear, key=lambda name: linear[name].accuracy, default=None)
+    if best is not None and way.high < linear[best].low:
         values += (
-            f" The network is worse than a linear model on its features ({best}: {first.ways[best].accuracy:.1%}), so"
+            f" The network is worse than a linear model on its features ({best}: {linear[best].accuracy:.1%}), so it "
+            "has not been trained enough: train for more steps or with a higher learning rate."
         )
-        values += " it has not been trained enough: train for more steps or with a higher learning rate."
     start = {
         True: "Correction helps",
         False: "Correction does not help",
