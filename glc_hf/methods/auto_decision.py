@@ -70,8 +70,8 @@ def decide(
     Models that believe the noisy labels, up to a matrix, are compared with models that learn from trusted labels how
     far to believe them. It takes more to decide for the noisy labels alone: where their errors depend on the example,
     the corrected loss loses much more than training on trusted rows loses elsewhere. But if no model is better than
-    one of all labels as they are, there are no such errors: that model repeats them, and others learn to avoid them. The
-    network then learns more from the given labels than from linear models.
+    one of all labels as they are, there are no such errors: that model repeats them, and others learn to avoid them.
+    The network then learns more from the given labels than from linear models.
 
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
