@@ -19,7 +19,7 @@ from glc_hf.audit.exchange.label_studio import (
     label_studio_lines,
 )
 from glc_hf.audit.exchange.tool_answers import read_answers
-from glc_hf.data.csv_format import unmark_formula
+from glc_hf.data.data_files import unmark_formula
 
 
 FORMAT, FORMAT_VERSION = "glc_hf decisions", 1

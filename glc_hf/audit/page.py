@@ -20,7 +20,7 @@ from datasets import Dataset, Image, LargeList, List, Value
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
 from glc_hf.audit.row_checks import dataset_facts, row_checks
 from glc_hf.correction.sources import SourceTable
-from glc_hf.data.csv_format import mark_formula
+from glc_hf.data.data_files import mark_formula
 
 
 PARQUET_FILE, CSV_FILE, PAGE_FILE = "audit.parquet", "audit.csv", "audit.html"

@@ -13,7 +13,7 @@ from datasets import Dataset, Value
 from glc_hf.audit.decisions import TAKE, Decision
 from glc_hf.audit.findings import GIVEN, P_WRONG, SUGGESTED
 from glc_hf.audit.page import CSV_FILE, PARQUET_FILE
-from glc_hf.data.csv_format import unmark_formula
+from glc_hf.data.data_files import unmark_formula
 from glc_hf.labels.storage import column_in_order
 
 

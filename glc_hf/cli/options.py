@@ -91,7 +91,7 @@ class DataArguments:
             _check_at_least_one(name, getattr(self, name))
         _check_choice("on_missing", self.on_missing, ON_MISSING)
         if self.delimiter is not None or self.encoding is not None:
-            from glc_hf.data.csv_format import check_encoding, parse_delimiter
+            from glc_hf.data.data_files import check_encoding, parse_delimiter
 
             if self.delimiter is not None:
                 self.delimiter = parse_delimiter(self.delimiter)
