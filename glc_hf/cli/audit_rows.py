@@ -36,8 +36,7 @@ from glc_hf.cli.report import DIGITS
 from glc_hf.correction.reliability import matrix_warnings, same_row_for_every_class
 from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
-from glc_hf.data.label_spelling import normalize_labels
-from glc_hf.data.label_values import is_missing
+from glc_hf.data.label_values import is_missing, normalize_labels
 from glc_hf.hub.facts import check_classes, read_facts
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A look at a dataset before training: what would stop it, and what would make its result worth less."""
+"""A check of a dataset before training: what would stop it, and what would make its result worth less."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from glc_hf.data.data_report import (
     ClassCount,
     DataReport,
     Finding,
+    GivenVotes,
     first_rows,
+    read_given_votes,
     some_names,
     some_rows,
 )
 from glc_hf.data.input_checks import Inputs, find_repeated, find_unreadable_images, read_inputs, rows_in_both
-from glc_hf.data.label_spelling import different_spellings, spelling_key
 from glc_hf.data.label_values import (
     EVAL,
     GOLD,
@@ -31,12 +32,13 @@ from glc_hf.data.label_values import (
     YES,
     GivenValues,
     are_numbers,
+    different_spellings,
     missing_words,
     possible_flags,
     read_given_flags,
     read_given_labels,
+    spelling_key,
 )
-from glc_hf.data.vote_check import GivenVotes, read_given_votes
 from glc_hf.labels.columns import Columns, find_columns, implausible_class, is_number, type_of_values
 from glc_hf.labels.reading import class_names
 

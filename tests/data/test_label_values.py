@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glc_hf.data.label_spelling import different_spellings, normalize_labels, spelling_key
+from glc_hf.data.label_values import different_spellings, normalize_labels, spelling_key
 
 
 def normalized(labels: list[Any], **features: Any) -> tuple[Dataset, int, int]:
