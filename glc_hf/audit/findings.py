@@ -17,9 +17,9 @@ from glc_hf.audit.given_labels import GivenLabels
 from glc_hf.correction.likelihood import posterior_over_true_labels
 from glc_hf.correction.sources import SourceModel
 from glc_hf.intervals import ACCURACY_LEVEL, format_count, format_level, normal_quantile, wilson_interval
+from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.reading import IGNORED_LABEL
 from glc_hf.labels.storage import is_list_type, with_format_of
-from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 
 

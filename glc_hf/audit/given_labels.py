@@ -11,9 +11,9 @@ from datasets import Dataset
 from glc_hf.correction.sources import SourceModel
 from glc_hf.labels.columns import find_label_column, label_names_of
 from glc_hf.labels.encoding import encode_words
+from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.labeled_rows import LabeledRows
 from glc_hf.labels.reading import IGNORED_LABEL
-from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.voted.voted_rows import has_votes, label_by_probabilities, label_by_votes, label_column_of
 

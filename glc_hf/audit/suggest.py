@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 from glc_hf.randomness import random_uint64
 
 

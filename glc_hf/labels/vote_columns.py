@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glc_hf.labels.encoding import MISSING_RULE, NO_CLASS, NO_VOTE, VoteEncoder, whole_numbers
+from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.reading import (
     IGNORED_LABEL,
     Column,
@@ -22,7 +23,6 @@ from glc_hf.labels.reading import (
 )
 from glc_hf.labels.row_index import RowIndex
 from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, value_type
-from glc_hf.labels.votes import Votes
 from glc_hf.randomness import uniform_bits
 
 
@@ -76,7 +76,7 @@ def read_votes(
         index ([`~glc_hf.labels.row_index.RowIndex`], *optional*): Names the rows in errors.
 
     Returns:
-        [`~glc_hf.labels.votes.Votes`] with one item per row, or per token (those with the label -100 included).
+        [`~glc_hf.labels.label_batch.Votes`] with one item per row, or per token (those with the label -100 included).
     """
     if (source_columns is None) == (votes_column is None):
         given = "both are given" if votes_column is not None else "neither is given"

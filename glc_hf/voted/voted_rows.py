@@ -15,11 +15,11 @@ from transformers.utils import logging
 from glc_hf.correction.sources import SourceModel, fit_sources
 from glc_hf.correction.sources.fitting import never_voted_on
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, NoLabelColumn, find_label_column
+from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.reading import IGNORED_LABEL, Column, check_same_lengths, read_flags, read_soft_labels
 from glc_hf.labels.row_index import RowIndex
 from glc_hf.labels.storage import is_list_type, stored_column, with_columns
 from glc_hf.labels.vote_columns import fill_labels, read_votes
-from glc_hf.labels.votes import Votes
 
 
 logger = logging.get_logger(__name__)

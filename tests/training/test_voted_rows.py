@@ -15,8 +15,7 @@ from glc_hf.audit.findings import COLUMNS, Findings
 from glc_hf.correction.sources import fit_sources
 from glc_hf.correction.sources.vote_counts import vote_numbers
 from glc_hf.correction.votes_loss import votes_cross_entropy
-from glc_hf.labels.label_batch import label_batch
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes, label_batch
 from glc_hf.methods import glc
 from glc_hf.methods.matrix_files import load_sources
 from tests.training.tiny import bert, config, same_weights, text_rows, token_bert, token_collator, token_rows, weights
