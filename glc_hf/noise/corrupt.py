@@ -27,8 +27,7 @@ from glc_hf.labels.row_index import chunks
 from glc_hf.labels.storage import typed_if_empty
 from glc_hf.labels.transforms import READ_AHEAD, add_columns, check_type, is_splits, on_splits, splits_to_relabel
 from glc_hf.matrix import CorruptionMatrix
-from glc_hf.noise.sampling import MatrixNoise, Noise
-from glc_hf.noise.weak_logits import GivenLogits, ModelLogits
+from glc_hf.noise.sampling import GivenLogits, MatrixNoise, ModelLogits, Noise
 from glc_hf.randomness import check_seed
 
 
