@@ -13,8 +13,7 @@ import torch
 from datasets import Array3D, ClassLabel, Dataset, Features, Image, List, Value
 
 from glc_hf.backbones import ImageMLPConfig, ImageMLPForImageClassification
-from glc_hf.backbones.base import label_mapping
-from glc_hf.backbones.timm_network import pixel_values, pretrained_features, require_timm, timm_network
+from glc_hf.backbones.timm_network import label_mapping, pixel_values, pretrained_features, require_timm, timm_network
 from glc_hf.data.feature_files import cached_features, features_key
 from glc_hf.experiments.presets import register
 from glc_hf.experiments.presets.base import PreparedData, Preset

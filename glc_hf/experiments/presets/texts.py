@@ -20,7 +20,7 @@ from glc_hf.backbones import (
     read_word_vectors,
     word_tokenizer,
 )
-from glc_hf.backbones.base import label_mapping
+from glc_hf.backbones.timm_network import label_mapping
 from glc_hf.experiments.presets import register
 from glc_hf.experiments.presets.base import PreparedData, Preset
 from glc_hf.labels.reading import IGNORED_LABEL
