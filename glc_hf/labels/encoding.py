@@ -23,8 +23,7 @@ from glc_hf.labels.columns import (
     values_of,
 )
 from glc_hf.labels.reading import class_names, read_flags
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, to_arrow, value_type
+from glc_hf.labels.storage import RowIndex, column_in_order, flat_values, is_list_type, to_arrow, value_type
 
 
 _NEW_COLUMN = "__encoded__"

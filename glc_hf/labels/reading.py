@@ -14,8 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glc_hf.labels.row_index import RowIndex, check_unique
-from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, typed_if_empty, value_type
+from glc_hf.labels.storage import (
+    RowIndex,
+    check_unique,
+    column_in_order,
+    flat_values,
+    is_list_type,
+    typed_if_empty,
+    value_type,
+)
 
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from datasets import Dataset, DatasetDict, Features, IterableDataset, IterableDa
 from glc_hf._compat import examples_iterable, stream_source, with_stream_source
 from glc_hf.labels.reading import parse_index, read_index, require_column
 from glc_hf.labels.row_batch import DatasetBatch, ExamplesBatch, RowBatch, RowFunction, TableBatch
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import with_columns, with_distinct_rows
+from glc_hf.labels.storage import RowIndex, with_columns, with_distinct_rows
 
 
 # Rows read at once if a stream gives Python objects, so that more than one row is computed at a time.

@@ -21,8 +21,7 @@ from glc_hf.labels.reading import (
     parse_integers,
     require_column,
 )
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, value_type
+from glc_hf.labels.storage import RowIndex, column_in_order, flat_values, is_list_type, value_type
 from glc_hf.randomness import uniform_bits
 
 
@@ -73,7 +72,7 @@ def read_votes(
             Whether a source without any vote is an error. Part of a dataset may lack the votes of some sources.
         by_name (`bool`, *optional*):
             Whether integers are names of classes; by default as [`integers_are_names`] finds for this dataset.
-        index ([`~glc_hf.labels.row_index.RowIndex`], *optional*): Names the rows in errors.
+        index ([`~glc_hf.labels.storage.RowIndex`], *optional*): Names the rows in errors.
 
     Returns:
         [`~glc_hf.labels.label_batch.Votes`] with one item per row, or per token (those with the label -100 included).
@@ -370,7 +369,7 @@ def fill_labels(
         num_labels (`int`, *optional*): K.
         source_columns (`Sequence[str]`, *optional*): Columns of the votes, if they have one per source.
         trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags, for messages.
-        index ([`~glc_hf.labels.row_index.RowIndex`], *optional*): Names the rows in errors.
+        index ([`~glc_hf.labels.storage.RowIndex`], *optional*): Names the rows in errors.
     """
     index = index or RowIndex()
     exists = label_column in dataset.column_names

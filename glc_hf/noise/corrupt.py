@@ -23,8 +23,7 @@ from glc_hf.labels.reading import (
     require_flags,
 )
 from glc_hf.labels.row_batch import RowBatch
-from glc_hf.labels.row_index import chunks
-from glc_hf.labels.storage import typed_if_empty
+from glc_hf.labels.storage import chunks, typed_if_empty
 from glc_hf.labels.transforms import READ_AHEAD, add_columns, check_type, is_splits, on_splits, splits_to_relabel
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.noise.sampling import GivenLogits, MatrixNoise, ModelLogits, Noise

@@ -21,7 +21,7 @@ import numpy as np
 
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS
 from glc_hf.labels.row_batch import RowBatch
-from glc_hf.labels.row_index import CHUNK_SIZE, Chunk
+from glc_hf.labels.storage import CHUNK_SIZE, Chunk
 from glc_hf.randomness import check_seed, uniform_bits
 
 

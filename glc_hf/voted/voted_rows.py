@@ -17,8 +17,7 @@ from glc_hf.correction.sources.fitting import never_voted_on
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, NoLabelColumn, find_label_column
 from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.reading import IGNORED_LABEL, Column, check_same_lengths, read_flags, read_soft_labels
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import is_list_type, stored_column, with_columns
+from glc_hf.labels.storage import RowIndex, is_list_type, stored_column, with_columns
 from glc_hf.labels.vote_columns import fill_labels, read_votes
 
 

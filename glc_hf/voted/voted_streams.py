@@ -21,8 +21,7 @@ from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, label_names_of
 from glc_hf.labels.label_batch import VOTES_KEY, Votes
 from glc_hf.labels.reading import Column, parse_flags
 from glc_hf.labels.row_batch import RowBatch
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import to_arrow
+from glc_hf.labels.storage import RowIndex, to_arrow
 from glc_hf.labels.transforms import READ_AHEAD, add_to_stream, batches_of_stream
 from glc_hf.labels.vote_columns import check_source_columns, fill_labels, integers_are_names, read_votes
 from glc_hf.voted.voted_rows import VotedRows, label_by_votes, label_column_of, most_probable_labels

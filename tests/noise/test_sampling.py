@@ -229,7 +229,7 @@ def test_logits_may_be_arrays_tensors_or_lists(rows, kind):
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("size", [65_536, 50])
 def test_token_logits_may_be_flat_or_per_row(sentences, monkeypatch, size):
-    monkeypatch.setattr("glc_hf.labels.row_index.CHUNK_SIZE", size)
+    monkeypatch.setattr("glc_hf.labels.storage.CHUNK_SIZE", size)
     names = {"label_column": "labels", "trusted_column": "token_trusted"}
     lengths = [len(labels) for labels in sentences["labels"]]
     flat = np.random.default_rng(0).normal(size=(sum(lengths), 5))
