@@ -2,14 +2,17 @@
 """
 Entry point of `glc-hf`: runs a command and turns errors into one line and an exit code.
 
-A command is a module with `main(argv)` and, optionally, `when_interrupted(argv)`, the text to print when it stops. The
-modules in `COMMANDS` import torch and transformers inside their functions, so that help is printed at once.
+A command is a function of its arguments, named in `COMMANDS`. Its module can have `when_interrupted(argv)`, which returns
+the text to print when the command stops. These modules import torch and transformers inside their functions, so that
+help is printed at once.
 """
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
+import platform
 import re
 import signal
 import sys
@@ -17,23 +20,24 @@ import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from glc_hf import __version__
 
 
-COMMANDS = {  # name: (module, help)
-    "check": ("glc_hf.cli.commands.check", "Look for problems in a dataset before training on it."),
-    "train": ("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
-    "audit": ("glc_hf.cli.commands.audit", "Find the labels of a dataset that look wrong; write a table and a page."),
-    "review": ("glc_hf.cli.commands.review", "Open the page of an audit, to decide on its labels."),
-    "apply": ("glc_hf.cli.commands.apply", "Write a dataset with the labels that were decided on."),
-    "card": ("glc_hf.cli.commands.card", "Write the model card of a trained folder again."),
-    "sweep": ("glc_hf.cli.commands.sweep", "Run the experiments of the paper and append to a results file."),
-    "table": ("glc_hf.cli.commands.table", "Make the paper's tables from the results of a sweep."),
-    "plot": ("glc_hf.cli.commands.plot", "Plot error curves and matrices from the results of a sweep."),
-    "env": ("glc_hf.cli.commands.env", "Print the versions that a bug report needs."),
+COMMANDS = {  # name: (module:function below `glc_hf.cli`, help)
+    "check": ("commands.check:main", "Look for problems in a dataset before training on it."),
+    "train": ("train:main", "Train a model on noisy labels with a few trusted ones."),
+    "audit": ("commands.audit:main", "Find the labels of a dataset that look wrong; write a table and a page."),
+    "review": ("commands.review:review", "Open the page of an audit, to decide on its labels."),
+    "apply": ("commands.review:apply", "Write a dataset with the labels that were decided on."),
+    "card": ("commands.card:main", "Write the model card of a trained folder again."),
+    "sweep": ("commands.sweep:main", "Run the experiments of the paper and append to a results file."),
+    "table": ("commands.paper_results:table", "Make the paper's tables from the results of a sweep."),
+    "plot": ("commands.paper_results:plot", "Plot error curves and matrices from the results of a sweep."),
+    "env": ("main:env", "Print the versions that a bug report needs."),
 }
 OK, FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 # Control characters except tabs and ends of lines, and marks that reverse the direction of writing.
@@ -96,8 +100,9 @@ def _run(name: str, argv: list[str], debug: bool) -> int:
 def _run_command(name: str, argv: list[str], debug: bool) -> int:
     module = None
     try:
-        module = import_module(COMMANDS[name][0])
-        return module.main(argv) or OK
+        module_name, function = COMMANDS[name][0].split(":")
+        module = import_module(f"glc_hf.cli.{module_name}")
+        return getattr(module, function)(argv) or OK
     except KeyboardInterrupt as stop:
         terminated = isinstance(stop, Terminated)
         print(f"\n{'terminated' if terminated else 'interrupted'}. {_hint(module, argv)}".rstrip(), file=sys.stderr)
@@ -171,6 +176,41 @@ options:
   --version   Show the version.
 
 `glc-hf train` without options trains on noisy digits as a demonstration (about a minute)."""
+
+
+def env(argv: list[str]) -> int:
+    """Run `glc-hf env`: print package versions and hardware for a bug report, without user names or paths."""
+    from glc_hf._compat import versions
+
+    parser = argparse.ArgumentParser(prog="glc-hf env", description="Print the versions that a bug report needs.")
+    parser.parse_args(argv)
+    # Not platform.platform(): a kernel release may contain the name of the machine's owner.
+    system = f"{platform.system()} {platform.machine()}, {platform.python_implementation()}"
+    facts = {**versions(), "platform": system, "CPU": _cpu(), "GPU": _gpu()}
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name:<{width}}  {value}")
+    return 0
+
+
+def _cpu() -> str:
+    model = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    return f"{model or 'unknown'}, {os.cpu_count()} cores"
+
+
+def _gpu() -> str:
+    try:
+        import torch
+    except ImportError:
+        return "unknown (torch is not installed)"
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())]
+        return f"{', '.join(names)} (CUDA {torch.version.cuda})"
+    return "Apple MPS" if torch.backends.mps.is_available() else "none"
 
 
 if __name__ == "__main__":
