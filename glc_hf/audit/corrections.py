@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 
 from glc_hf._compat import indices_table
-from glc_hf.audit.decisions import SKIP, Decision, Decisions
-from glc_hf.audit.row_checks import as_text, fingerprint, row_checks
-from glc_hf.audit.suggestions import read_suggestions
+from glc_hf.audit.dataset_file import as_text, fingerprint, row_checks
+from glc_hf.audit.decisions import SKIP, Decision, Decisions, read_suggestions
 from glc_hf.labels.columns import LABEL_SOURCE_COLUMN, ORIGINAL_LABEL_COLUMN, find_label_column
 from glc_hf.labels.reading import IGNORED_LABEL, class_names, parse_flag
 from glc_hf.labels.storage import column_in_order, is_list_type, with_columns

@@ -16,8 +16,15 @@ from datasets import Dataset, Value
 from transformers import Trainer
 from transformers.utils import logging
 
-from glc_hf.audit.base_network import network_before_training, trainer_of_fold
-from glc_hf.audit.cross_fit import FOLDS, agreement, cross_fit, fold_parts, with_correct_rows
+from glc_hf.audit.cross_fit import (
+    FOLDS,
+    agreement,
+    cross_fit,
+    fold_parts,
+    network_before_training,
+    trainer_of_fold,
+    with_correct_rows,
+)
 from glc_hf.audit.findings import Evidence, add_audit_columns, check_audit_columns
 from glc_hf.audit.given_labels import GivenLabels, given_labels
 from glc_hf.audit.suggest import disagreement_of, reasons, rows_to_check, value_of_checking

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset, Image, LargeList, List, Value
 
+from glc_hf.audit.dataset_file import dataset_facts, row_checks
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
-from glc_hf.audit.row_checks import dataset_facts, row_checks
 from glc_hf.correction.sources import SourceTable
 from glc_hf.data.data_files import mark_formula
 

@@ -2,9 +2,9 @@
 """
 Entry point of `glc-hf`: runs a command and turns errors into one line and an exit code.
 
-A command is a function of its arguments, named in `COMMANDS`. Its module can have `when_interrupted(argv)`, which returns
-the text to print when the command stops. These modules import torch and transformers inside their functions, so that
-help is printed at once.
+A command is a function of its arguments, named in `COMMANDS`. Its module can have `when_interrupted(argv)`, which
+returns the text to print when the command stops. These modules import torch and transformers inside their functions,
+so that help is printed at once.
 """
 
 from __future__ import annotations

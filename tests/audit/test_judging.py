@@ -16,7 +16,7 @@ from sklearn.metrics import average_precision_score
 from transformers import BertForSequenceClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.audit.base_network import network_before_training
+from glc_hf.audit.cross_fit import network_before_training
 from glc_hf.audit.findings import COLUMNS
 from glc_hf.audit.judging import judge
 from tests.training.tiny import (

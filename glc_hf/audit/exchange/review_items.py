@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from datasets import Dataset
 
+from glc_hf.audit.dataset_file import dataset_facts, row_checks
 from glc_hf.audit.findings import Findings
 from glc_hf.audit.page import thumbnail, with_images
-from glc_hf.audit.row_checks import dataset_facts, row_checks
 
 
 # Names of the fields of an item in the files of any tool. A tool must give NOTE back as it is.
