@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Out-of-sample probabilities of true labels, from models fitted without the label, and the network before training."""
+"""Out-of-sample probabilities of true labels: models fitted without the label, and the network before training."""
 
 from __future__ import annotations
 

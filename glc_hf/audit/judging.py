@@ -25,8 +25,7 @@ from glc_hf.audit.cross_fit import (
     trainer_of_fold,
     with_correct_rows,
 )
-from glc_hf.audit.findings import Evidence, add_audit_columns, check_audit_columns
-from glc_hf.audit.given_labels import GivenLabels, given_labels
+from glc_hf.audit.findings import Evidence, GivenLabels, add_audit_columns, check_audit_columns, given_labels
 from glc_hf.audit.suggest import disagreement_of, reasons, rows_to_check, value_of_checking
 from glc_hf.correction.likelihood import posterior_over_true_labels
 from glc_hf.correction.linear import FeatureTable
