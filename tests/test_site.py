@@ -21,7 +21,7 @@ from datasets import Dataset, load_dataset
 import glc_hf
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer
 from glc_hf.cli.main import COMMANDS
-from tests.audit.exchange.test_label_studio import annotated
+from tests.audit.test_label_studio import annotated
 from tests.test_readme import PAGES, ROOT, blocks, commands, shell_lines
 from tests.training.tiny import bert, config, noisy_text_rows
 

@@ -16,16 +16,18 @@ from typing import Any, NamedTuple
 
 from datasets import Dataset, Value
 
-from glc_hf.audit.exchange.argilla_records import RECORDS_FILE, argilla_answers, is_argilla
-from glc_hf.audit.exchange.label_studio import (
+from glc_hf.audit.annotation_tools import (
+    RECORDS_FILE,
+    argilla_answers,
+    is_argilla,
     is_label_studio,
     is_label_studio_line,
     label_studio_answers,
     label_studio_lines,
 )
-from glc_hf.audit.exchange.tool_answers import read_answers
 from glc_hf.audit.findings import GIVEN, P_WRONG, SUGGESTED
 from glc_hf.audit.page import CSV_FILE, PARQUET_FILE
+from glc_hf.audit.review_items import read_answers
 from glc_hf.data.data_files import unmark_formula
 from glc_hf.labels.storage import column_in_order
 

@@ -13,8 +13,7 @@ import pandas as pd
 import pyarrow.compute as pc
 from datasets import Dataset, Image, List, Value
 
-from glc_hf.audit.exchange.export import TOOLS, write_export
-from glc_hf.audit.exchange.review_items import ReviewItems, check_exportable, issues_and
+from glc_hf.audit.annotation_tools import TOOLS, write_export
 from glc_hf.audit.findings import (
     COLUMNS,
     GIVEN,
@@ -27,6 +26,7 @@ from glc_hf.audit.findings import (
 )
 from glc_hf.audit.judging import REASON, ROW, Judged, judge
 from glc_hf.audit.page import write_audit, write_frame
+from glc_hf.audit.review_items import ReviewItems, check_exportable, issues_and
 from glc_hf.cli.answer_file import add_answers, check_task, columns_of, columns_of_votes, with_label_column
 from glc_hf.cli.data import Rows, choose_split, load_rows, load_splits
 from glc_hf.cli.model import check_labels_fit, prepare

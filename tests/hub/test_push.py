@@ -19,9 +19,9 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from huggingface_hub import DatasetCard, ModelCard
 
 from glc_hf import GLCTrainer, push_audit
-from glc_hf.audit.exchange.export import classes_of
-from glc_hf.audit.exchange.hub_dataset import audit_card
+from glc_hf.audit.annotation_tools import classes_of
 from glc_hf.audit.findings import COLUMNS, GIVEN, IS_ISSUE, P_WRONG, SCORE, SUGGESTED, Findings
+from glc_hf.audit.hub_dataset import audit_card
 from glc_hf.cli.main import main
 from glc_hf.correction.verdict import Verdict, Way
 from glc_hf.hub import push

@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 
 
 def _push(folder: Path, audit: FolderAudit, arguments: argparse.Namespace) -> None:
-    from glc_hf.audit.exchange.hub_dataset import push_audit
+    from glc_hf.audit.hub_dataset import push_audit
     from glc_hf.correction.verdict import Verdict
     from glc_hf.hub.facts import read_facts
 

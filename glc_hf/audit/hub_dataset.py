@@ -13,8 +13,8 @@ from typing import Any
 from datasets import Dataset
 from huggingface_hub import CommitInfo, DatasetCard, DatasetCardData, HfApi
 
+from glc_hf.audit.annotation_tools import classes_of
 from glc_hf.audit.dataset_file import write_dataset
-from glc_hf.audit.exchange.export import classes_of
 from glc_hf.audit.findings import COLUMNS, GIVEN, IS_ISSUE, P_WRONG, SCORE, SUGGESTED, Findings
 from glc_hf.correction.verdict import Verdict
 from glc_hf.hub.card_parts import code, escape, hub_link, one_line
