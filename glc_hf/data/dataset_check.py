@@ -153,7 +153,8 @@ class _Check:
         if votes.columns and needs_trusted and not len(self.trusted_rows()) and GOLD not in self.parts:
             self.add_classes(
                 "votes_without_trusted_rows", WARNING, TRAIN, 0,
-                f"no row is trusted ({votes.where}), so the sources are judged by their agreement.",
+                f"no row is trusted ({votes.where}), so the accuracy of the sources is estimated from their "
+                "agreement.",
                 f"Label some dozens of rows with care and mark them in column {self.flag_name!r}: sources that make "
                 "the same errors agree too.",
             )  # fmt: skip

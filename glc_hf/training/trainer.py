@@ -18,7 +18,7 @@ from transformers.utils import logging
 from glc_hf import __version__
 from glc_hf._compat import check_trainer, has_prepared_models, let_torch_load_on_numbered_cpu, undo_preparation
 from glc_hf.audit.findings import GivenLabels
-from glc_hf.audit.judging import AuditMixin
+from glc_hf.audit.label_audit import AuditMixin
 from glc_hf.correction.sources import SourceModel, SourceTable, judge_sources
 from glc_hf.correction.verdict import Verdict, save_verdict
 from glc_hf.data.python_rows import as_dataset

@@ -61,7 +61,7 @@ def label_training_set(
         args (`GLCConfig`): Names the columns.
         num_labels (`int`, *optional*): K.
         network: The model, whose configuration may have the names of the classes.
-        held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
+        held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not compared with.
     """
     if isinstance(dataset, IterableDataset):
         return label_stream_by_votes(dataset, args, num_labels, network)
@@ -92,8 +92,8 @@ def label_stream_by_votes(dataset: IterableDataset, args: Any, num_labels: int |
     assert column is not None  # there are votes
     names = label_names_of(first, column, network)
     no_trusted = (
-        f"None of the first {len(first):,} rows of the stream is trusted: the sources are judged by their agreement. "
-        "Put trusted rows first if there are any."
+        f"None of the first {len(first):,} rows of the stream is trusted: the accuracy of the sources is estimated "
+        "from their agreement. Put trusted rows first if there are any."
     )
     read = label_by_votes(first, args, num_labels, names, no_trusted=no_trusted)
     function = _LabelByVotes(args, column, read, first.features, names)

@@ -226,7 +226,10 @@ def test_sources_that_never_saw_the_trusted_rows_are_judged_by_their_agreement(t
     data, true = voted_rows()
     data = without_votes_on_trusted_rows(data)
     trainer = make_trainer(tmp_path, data, **settings)
-    said = "No source votes on any of the 60 trusted labels, so the sources are judged by their agreement."
+    said = (
+        "No source votes on any of the 60 trusted labels, so the accuracy of the sources is estimated from their "
+        "agreement."
+    )
     assert caplog.text.count(said) == 1
     untrusted = ~np.array(data["trusted"])
     alone = make_trainer(tmp_path, data.select(np.flatnonzero(untrusted)).remove_columns(["label", "trusted"]))

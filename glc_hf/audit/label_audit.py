@@ -81,7 +81,7 @@ class AuditMixin(Trainer):
             lists if labels are lists; a token labeled -100 keeps this label. An untrusted row without votes has the
             given label -100, p_wrong 0, and the prediction of the model as suggestion.
         """
-        return self._judge(dataset, folds, refit).audited()
+        return self._audit(dataset, folds, refit).audited()
 
     def suggest(self, dataset: datasets.Dataset, n: int, folds: int | None = None) -> datasets.Dataset:
         """
@@ -98,13 +98,13 @@ class AuditMixin(Trainer):
             `datasets.Dataset`: At most `n` untrusted rows, best first, with the columns of an audit, `row` (the number
             of the row in the dataset) and `reason`.
         """
-        return self._judge(dataset, folds).suggested(n)
+        return self._audit(dataset, folds).suggested(n)
 
-    def _judge(self, dataset: datasets.Dataset, folds: int | None, refit: bool = False) -> Judged:
-        judged = judge(self, dataset, folds, refit)
-        if judged.note is not None:
-            logger.log(WARNING if judged.is_surprising else INFO, judged.note)
-        return judged
+    def _audit(self, dataset: datasets.Dataset, folds: int | None, refit: bool = False) -> LabelAudit:
+        audit = audit_labels(self, dataset, folds, refit)
+        if audit.note is not None:
+            logger.log(WARNING if audit.is_surprising else INFO, audit.note)
+        return audit
 
     # ------------------------------------------------------------------ what the trainer provides
     @property
@@ -126,7 +126,7 @@ class AuditMixin(Trainer):
 
 
 @dataclass
-class Judged:
+class LabelAudit:
     """
     The probabilities of the true labels of a dataset.
 
@@ -316,7 +316,7 @@ class Judged:
         return str(label) if self.names is None else self.names[label]
 
 
-def judge(trainer: AuditMixin, dataset: Dataset, folds: int | None = None, refit: bool = False) -> Judged:
+def audit_labels(trainer: AuditMixin, dataset: Dataset, folds: int | None = None, refit: bool = False) -> LabelAudit:
     """
     Compute the probabilities of the true labels of a dataset.
 
@@ -349,17 +349,17 @@ def judge(trainer: AuditMixin, dataset: Dataset, folds: int | None = None, refit
     why_not = trainer.why_no_features()
     if folds is not None and folds > 1 and why_not and not refit:
         raise ValueError(f"folds={folds}: predictions can't be cross-fitted, because {why_not}.")
-    judged = Judged(trainer, dataset, labels, trainer.item_logits(labels), names)
+    audit = LabelAudit(trainer, dataset, labels, trainer.item_logits(labels), names)
     if refit:
-        judged.refit(FOLDS if folds is None else folds)
-    elif folds is None and judged.has_memorized():
+        audit.refit(FOLDS if folds is None else folds)
+    elif folds is None and audit.has_memorized():
         learned = "The network has learned more than half of the wrong labels"
         if why_not:
-            judged.note = f"{learned}, so the audit finds few of them: predictions can't be cross-fitted ({why_not})."
+            audit.note = f"{learned}, so the audit finds few of them: predictions can't be cross-fitted ({why_not})."
         else:
-            judged.cross_fit(FOLDS)
-            judged.note = f"{learned}. {judged.note}"
-        judged.is_surprising = True
+            audit.cross_fit(FOLDS)
+            audit.note = f"{learned}. {audit.note}"
+        audit.is_surprising = True
     elif folds is not None and folds > 1:
-        judged.cross_fit(folds)
-    return judged
+        audit.cross_fit(folds)
+    return audit
