@@ -83,7 +83,7 @@ def test_every_command_is_accepted_by_its_parser(page: str) -> None:
         if name == "train":
             parse(words)
         elif words:
-            module_name, function = COMMANDS[name][0].split(":")
+            module_name, function = COMMANDS[name].path.split(":")
             module = importlib.import_module(f"glc_hf.cli.{module_name}")
             getattr(module, "parser" if function == "main" else f"{function}_parser")().parse_args(words)
 
