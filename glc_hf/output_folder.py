@@ -41,7 +41,7 @@ _locked: dict[Path, int] = {}
 
 def check_output_folder(folder: str | Path, overwrite: bool = False) -> None:
     """
-    Raise if a run would write between files that are not of a run.
+    Raise if a run would write to a folder with files that no run has written.
 
     Args:
         folder (`str`): The output folder. It may be new, empty, or of an earlier run. Hidden and empty files, such as
@@ -57,8 +57,8 @@ def check_output_folder(folder: str | Path, overwrite: bool = False) -> None:
     if files:
         names = ", ".join(path.name for path in files[:_SHOWN_FILES]) + (", …" if len(files) > _SHOWN_FILES else "")
         raise ValueError(
-            f"--output-dir {folder} has files that are not of a run ({names}), and a run could overwrite them: choose "
-            "a new folder, or allow it with --overwrite-output-dir."
+            f"--output-dir {folder} has files that no run has written ({names}), and this run could overwrite them: "
+            "choose a new folder, or allow it with --overwrite-output-dir."
         )
 
 
@@ -95,7 +95,7 @@ def locked(folder: str | Path) -> Iterator[None]:
         if not _locked[folder]:
             del _locked[folder]
         if file is not None:
-            # After an error the file stays beside what was written, to say that it is of a run.
+            # After an error the file stays, to show that a run has written the other files.
             _unlock(file, folder / LOCK_FILE, remove=finished or len(os.listdir(folder)) == 1)
 
 

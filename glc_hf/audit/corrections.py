@@ -101,7 +101,7 @@ def correct_labels(
     audit: str | Path | None = None,
     force: bool = False,
 ) -> Corrections:
-    """The work of [`apply_decisions`], which has the same arguments; returns the counts too."""
+    """Apply decisions as [`apply_decisions`] does, and return the counts too."""
     if (auto_fix is None) != (audit is None):
         raise ValueError("auto_fix (a probability) takes suggestions from audit (a file): give both or none of them.")
     suggestions = [] if audit is None or auto_fix is None else read_suggestions(audit, auto_fix, dataset)

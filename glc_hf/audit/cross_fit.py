@@ -244,7 +244,7 @@ def agreement(
 
 def network_before_training(trainer: Any) -> torch.nn.Module | None:
     """
-    The network that training started from, if it can be had without the internet: from `model_init`, without the
+    The network that training started from, if it can be loaded without the internet: from `model_init`, without the
     adapters of PEFT, or the pretrained model by its name. `None` if it can't. Weights that are drawn at random, such
     as those of a new classifier, depend only on the seed.
     """

@@ -172,7 +172,7 @@ def row_checks(dataset: Dataset, columns: Sequence[str]) -> list[str]:
     """
     Return a hash of each row, 12 hexadecimal digits. Classes count by their names, images by their bytes or the names
     of their files, and whole floats as integers: a copy of a file in another format usually has the same hashes. Case
-    and blanks at the ends do not count, because labels may be normalized for training.
+    and spaces at the ends do not count, because labels may be normalized for training.
 
     Args:
         dataset (`Dataset`): The rows. Images are not decoded.

@@ -194,7 +194,7 @@ def add_audit_columns(
 
     A label is an issue if another one is more probable. A label of -100 is kept and has p_wrong 0. If the labels are
     lists, the columns are lists too. A row without a label (no vote, not trusted) gets the given label -100, p_wrong
-    0, and the prediction of the model as suggestion; it is no issue.
+    0, and the prediction of the model as suggestion; it is not an issue.
 
     Args:
         dataset (`Dataset`): The audited rows.
@@ -267,7 +267,7 @@ class Total(NamedTuple):
 @dataclass
 class Findings:
     """
-    Result of an audit, one entry per label. Labels without a verdict (-100, truncated words) are left out.
+    Result of an audit, one entry per label. Labels without a result (-100, truncated words) are left out.
 
     Attributes:
         matrix: The corruption matrix, with the names of the classes. For votes, the mean of those of the sources.

@@ -149,7 +149,7 @@ def audit_card(
         f"| {escape(given)} | {escape(suggested)} | {count:,} |"
         for given, suggested, count in findings.corrections(_SHOWN_CORRECTIONS)
     ]
-    judged = verdict is not None and verdict.judges_model
+    shown = verdict is not None and verdict.judges_model
     lines = [
         f"# Label audit of {_link(dataset, 'datasets/')}" if dataset else "# Label audit",
         "",
@@ -160,7 +160,7 @@ def audit_card(
             "Most frequent corrections",
             ["| given | suggested | labels |", "| --- | --- | --- |", *corrections] if corrections else [],
         ),
-        *_section("Verdict of the training", [escape(verdict.sentence)] if verdict is not None and judged else []),
+        *_section("Verdict of the training", [escape(verdict.sentence)] if verdict is not None and shown else []),
         *_section("Warnings", [f"- {escape(warning)}" for warning in (*warnings, findings.note) if warning]),
         *_section("Columns", ["| column | type | content |", "| --- | --- | --- |", *_column_lines(audited)]),
         *_section("Usage", ["```python", *_usage(repo_id, lists).splitlines(), "```"]),

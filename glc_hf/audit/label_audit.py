@@ -260,7 +260,7 @@ class LabelAudit:
         """
         The `n` rows whose labels should be checked next, best first, with their number (`row`), the columns of an
         audit, and the `reason`; see [`~audit.suggest.rows_to_check`]. If rows have several labels, the one whose check
-        is worth most stands for the row.
+        has the highest value stands for the row.
         """
         if n < 1:
             raise ValueError(f"n={n}: the number of rows to check is at least 1.")
@@ -277,7 +277,7 @@ class LabelAudit:
             counts = matrix.trusted_rows
         disagreement = np.zeros(len(trusted)) if votes is None else disagreement_of(votes, num_labels)
         value = value_of_checking(log_probs, counts, disagreement)
-        # The item of each row that is worth most.
+        # The item of each row with the highest value.
         order = items[np.argsort(-value[items], kind="stable")]
         items = np.sort(order[np.unique(rows.row_of(order), return_index=True)[1]])
         features = self._features_of_probs if self.trainer.why_no_features() else self._standardized

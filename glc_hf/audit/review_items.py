@@ -162,7 +162,7 @@ class ToolAnswer(NamedTuple):
         place: The item in the export, for messages, such as `"task 7"`.
         facts: What was exported for the item; see [`ReviewItem.facts`].
         labels: The classes that people chose, one per answer that counts.
-        is_skipped: Whether somebody has skipped the item.
+        is_skipped: Whether a person has skipped the item.
         fix: What to do if the labels differ.
     """
 

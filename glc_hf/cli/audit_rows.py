@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The work of `glc-hf audit`: load rows in the classes of a saved model, audit them, and write the files."""
+"""An audit with a saved model, for `glc-hf audit`: load the rows with its classes, audit them, and write the files."""
 
 from __future__ import annotations
 
@@ -373,8 +373,8 @@ def _add_columns(raw: Dataset, rows: Rows, numbers: np.ndarray, audited: Dataset
 
 
 def _per_word(columns: dict[str, Any], words: Any, labels: Any) -> dict[str, list[list[Any]]]:
-    """Map values from tokens to words. A truncated word, or one labeled -100, keeps its label and has no p_wrong; nor
-    has a word without a vote and a label."""
+    """Map values from tokens to words. A truncated word, or one labeled -100, keeps its label and has no p_wrong. A
+    word with neither a vote nor a label has no p_wrong either."""
     result: dict[str, list[list[Any]]] = {name: [] for name in COLUMNS}
     for row, given in enumerate(labels):
         # In rows with votes, a label may be missing (-1).

@@ -76,7 +76,7 @@ class DataReport:
         columns: Roles of the columns.
         classes: The classes with their numbers of labels.
         findings: The problems, errors first.
-        notes: Facts that are no problem, such as the delimiter of a file.
+        notes: Other facts, such as the delimiter of a file.
         votes: Votes of several sources and soft labels, if there are any.
         has_labels: Whether training rows have labels, besides votes.
     """

@@ -304,7 +304,7 @@ class _Check:
             examples = "; ".join(" = ".join(repr(name) for name in group[:3]) for group in groups[:3])
             self.add_classes(
                 "label_spellings", WARNING, TRAIN, sum(map(len, groups)),
-                f"{len(classes)} class names are {merged} classes, if case and blanks don't count: {examples}"
+                f"{len(classes)} class names are {merged} classes, if case and spaces don't count: {examples}"
                 f"{'; …' if len(groups) > 3 else '.'}",
                 "Merge them with --normalize-labels.",
             )  # fmt: skip

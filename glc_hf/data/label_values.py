@@ -18,7 +18,7 @@ from glc_hf.labels.reading import IGNORED_LABEL, class_names, parse_flag
 from glc_hf.labels.storage import column_in_order, flat_values
 
 
-# Codes of values that are no class and no flag.
+# Codes of values that are neither a class nor a flag.
 MISSING, WRONG, IGNORED = -1, -2, -3
 # Codes of flags.
 NO, YES = 0, 1
@@ -70,7 +70,7 @@ class GivenValues:
         """
         keys = [key(name) for name in self.names]
         merged = np.array([keys.index(own) for own in keys] + [IGNORED, WRONG, MISSING], dtype=np.int64)
-        codes = merged[self.codes]  # the codes of values that are no class count from the end
+        codes = merged[self.codes]  # the codes of values that are not a class count from the end
         if self.offsets is None:
             return np.where(codes >= 0, codes, MISSING)
         distinct: dict[bytes, int] = {}
@@ -156,7 +156,7 @@ def is_missing(value: Any) -> bool:
 
 
 def _class_name(value: Any, known: list[str] | None, in_list: bool) -> str | int:
-    """Return the name of a label, or the code of one that is no class."""
+    """Return the name of a label, or the code of one that is not a class."""
     if is_missing(value):
         return MISSING
     if isinstance(value, (str, bool)):
@@ -233,7 +233,7 @@ def spelling_key(name: str) -> str:
 
 
 def different_spellings(counts: Mapping[str, int]) -> list[list[str]]:
-    """Return the groups of names that differ only in case or blanks, each with its most frequent spelling first."""
+    """Return the groups of names that differ only in case or spaces, each with its most frequent spelling first."""
     groups: dict[str, list[str]] = {}
     for name in sorted(counts, key=lambda name: (-counts[name], name)):
         groups.setdefault(spelling_key(name), []).append(name)
@@ -244,8 +244,8 @@ def normalize_labels(
     parts: dict[str, Dataset], columns: Sequence[str], names: list[str] | None = None
 ) -> tuple[dict[str, Dataset], int, int]:
     """
-    Merge class names that differ only in case or blanks: each class gets its most frequent spelling in the first
-    column (else in any), without blanks at its ends and with single blanks within.
+    Merge class names that differ only in case or spaces: each class gets its most frequent spelling in the first
+    column (else in any), without spaces at its ends and with single spaces within.
 
     Args:
         parts (`dict[str, Dataset]`): The datasets, which have the same classes.

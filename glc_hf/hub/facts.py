@@ -117,7 +117,7 @@ def stage1_of(trainer: Any) -> str | None:
 
 
 def sources_of(trainer: Any) -> list[dict[str, Any]]:
-    """What each source of votes is worth, ready for JSON; empty without votes of several sources."""
+    """The quality of each source of votes, ready for JSON; empty without votes of several sources."""
     return [] if trainer.training_data.votes is None else trainer.sources().to_list()
 
 

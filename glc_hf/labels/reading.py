@@ -268,7 +268,7 @@ def require_flags(names: list[str], trusted_column: str, method: str | None = No
     if trusted_column in names:
         return
     reason = f"method {method!r} needs to know which rows are trusted, but " if method else ""
-    # Only simulated noise leaves random rows as they are; in a noisy dataset, somebody must have checked them.
+    # Only simulated noise leaves random rows as they are; in a noisy dataset, a person must have checked them.
     rows = "indices=[…])`, which names the rows that were checked," if method else "fraction=…)`"
     raise ValueError(
         f"{reason}there is no column {trusted_column!r}; the columns are {', '.join(map(str, names))}. Add it with "

@@ -396,7 +396,7 @@ def fill_labels(
             f"{row} is trusted, but {where}. Trusted rows need the correct label: write it, or set "
             f"{trusted_column!r} to false in this row. Only untrusted rows can have votes without a label."
         )
-    # A missing label is no error here, so it is checked as a class that exists.
+    # A missing label is not an error here, so it is checked as a class that exists.
     check_labels(Column(np.where(missing, 0, numbers), offsets), num_labels, label_column or "label", index)
     majority = majority_vote(votes, num_labels)
     filled = np.where(missing, np.where(majority < 0, IGNORED_LABEL, majority), numbers)

@@ -241,7 +241,7 @@ def _most_probable(soft: np.ndarray) -> np.ndarray:
 
 def label_column_of(dataset: Any, args: Any) -> str | None:
     """The column of the labels, which may be missing if no row is trusted; that of the configuration without votes and
-    soft labels. A column of votes is no label column, whatever its name."""
+    soft labels. A column of votes is never the label column, whatever its name."""
     votes = (*(args.source_columns or ()), args.votes_column)
     sources = {*votes, args.soft_label_column} - {None}
     known = isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)) and dataset.column_names is not None

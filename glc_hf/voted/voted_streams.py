@@ -155,7 +155,7 @@ def _dataset(table: pa.Table, features: Features | None, index: RowIndex | None 
             raise ValueError(
                 f"column {field.name!r} holds {field.type} in the first rows of the stream, and "
                 f"{table.column(position).type} from {(index or RowIndex()).name(0)} on ({error}): write all of its "
-                "values in one way."
+                "values with the same type."
             ) from error
     return Dataset(table, info=DatasetInfo(features=features), fingerprint="votes")
 

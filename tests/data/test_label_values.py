@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Class names that differ only in case or blanks are found and merged, and nothing else changes."""
+"""Class names that differ only in case or spaces are found and merged, and nothing else changes."""
 
 from __future__ import annotations
 

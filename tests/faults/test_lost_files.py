@@ -33,7 +33,7 @@ def test_files_of_the_user_are_not_overwritten(train, tmp_path: Path, name: str)
     file.write_text("mine")
     outcome = train()
     assert outcome.code == 2
-    assert f"has files that are not of a run ({Path(name).parts[0]})" in outcome.complaint
+    assert f"has files that no run has written ({Path(name).parts[0]})" in outcome.complaint
     assert "--overwrite-output-dir" in outcome.complaint
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == [file]
     assert file.read_text() == "mine"
