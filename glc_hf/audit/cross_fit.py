@@ -242,6 +242,7 @@ def agreement(
     return Agreement(float((predicted == given).mean()), float(np.mean(expected)), len(given))
 
 
+# ---------------------------------------------------------------------- the network before training
 def network_before_training(trainer: Any) -> torch.nn.Module | None:
     """
     The network that training started from, if it can be loaded without the internet: from `model_init`, without the

@@ -25,7 +25,6 @@ _BATCH_ROWS = 1000
 _CSV = ".csv"
 _MEDIA = (Image, Audio, Video)
 _BYTES_PER_ROW = 6
-_ROWS_AT_ONCE = 1000
 
 
 def write_dataset(dataset: Dataset, path: str | Path, delimiter: str | None = None) -> Path:
@@ -168,6 +167,7 @@ _WRITERS: dict[str, Callable[[Dataset, Path], None]] = {
 }
 
 
+# ---------------------------------------------------------------------- hashes of rows
 def row_checks(dataset: Dataset, columns: Sequence[str]) -> list[str]:
     """
     Return a hash of each row, 12 hexadecimal digits. Classes count by their names, images by their bytes or the names
@@ -220,8 +220,8 @@ def dataset_facts(
 def _contents(dataset: Dataset, column: str) -> Iterator[bytes]:
     names = class_names(dataset.features[column])
     values = column_in_order(dataset, column)
-    for start in range(0, len(values), _ROWS_AT_ONCE):  # images are large
-        for value in values.slice(start, _ROWS_AT_ONCE).to_pylist():
+    for start in range(0, len(values), _BATCH_ROWS):  # images are large
+        for value in values.slice(start, _BATCH_ROWS).to_pylist():
             yield _content(value, names)
 
 

@@ -25,7 +25,7 @@ from glc_hf.audit.annotation_tools import (
     label_studio_answers,
     label_studio_lines,
 )
-from glc_hf.audit.findings import GIVEN, P_WRONG, SUGGESTED
+from glc_hf.audit.findings import GIVEN, IS_ISSUE, P_WRONG, SUGGESTED
 from glc_hf.audit.page import CSV_FILE, PARQUET_FILE
 from glc_hf.audit.review_items import read_answers
 from glc_hf.data.data_files import unmark_formula
@@ -42,8 +42,7 @@ _TOOLS = (
     (is_argilla, argilla_answers),
     (is_label_studio_line, label_studio_lines),
 )
-_NEEDED = (GIVEN, SUGGESTED, P_WRONG)
-_ISSUE = "is_label_issue"
+_AUDIT_COLUMNS = (GIVEN, SUGGESTED, P_WRONG)
 
 
 class Decision(NamedTuple):
@@ -271,6 +270,7 @@ def _read_lines(text: str, origin: str) -> list[Any]:
     return rows
 
 
+# ---------------------------------------------------------------------- suggestions
 def read_suggestions(path: str | Path, minimum: float, dataset: Dataset) -> list[Decision]:
     """
     Return the suggestions with `p_wrong` of at least `minimum`.
@@ -289,16 +289,16 @@ def read_suggestions(path: str | Path, minimum: float, dataset: Dataset) -> list
     if not path.is_file():
         raise FileNotFoundError(f"there is no audit {path}: `glc-hf audit` writes {PARQUET_FILE} and {CSV_FILE}.")
     texts = [name for name, feature in dataset.features.items() if feature == Value("string")]
-    table, rows = _read(path, (*_NEEDED, _ISSUE, *texts))
-    for name in _NEEDED:
+    table, rows = _read_audit(path, (*_AUDIT_COLUMNS, IS_ISSUE, *texts))
+    for name in _AUDIT_COLUMNS:
         if name not in table:
             raise ValueError(f"{path} is not an audit: it has no column {name!r}.")
     suggestions = []
-    issues = table.get(_ISSUE, [None] * len(rows))
+    issues = table.get(IS_ISSUE, [None] * len(rows))
     for row, given, suggested, p_wrong, issue in zip(
         rows, table[GIVEN], table[SUGGESTED], table[P_WRONG], issues, strict=True
     ):
-        for word, *label in _labels(given, suggested, p_wrong, issue):
+        for word, *label in _labels_of_row(given, suggested, p_wrong, issue):
             own, better, wrong, is_issue = label
             known = own is not None and better is not None and wrong is not None and is_issue is not False
             if known and wrong >= minimum and own != better:
@@ -327,7 +327,7 @@ def _check_texts(
                 )
 
 
-def _labels(given: Any, suggested: Any, p_wrong: Any, issue: Any) -> Iterator[tuple[Any, ...]]:
+def _labels_of_row(given: Any, suggested: Any, p_wrong: Any, issue: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the position (`None` for a row with one label) and the findings of each label of a row."""
     if not isinstance(given, list):
         yield None, given, suggested, p_wrong, issue
@@ -337,7 +337,7 @@ def _labels(given: Any, suggested: Any, p_wrong: Any, issue: Any) -> Iterator[tu
         yield (word, *entry)
 
 
-def _read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, list[Any]], list[int]]:
+def _read_audit(path: Path, names: tuple[str, ...]) -> tuple[dict[str, list[Any]], list[int]]:
     """Return those of the columns that the audit has, and the row of each line."""
     if path.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq
@@ -352,7 +352,7 @@ def _read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, list[Any]], lis
         raise ValueError(f"{path} is not an audit: it has no column 'row'.")
     rows = [_number(value, path, line, "row", int) for line, value in enumerate(frame[number], start=2)]
     columns = {name: frame[name].tolist() for name in names if name in frame.columns}
-    for name in (*_NEEDED, _ISSUE):
+    for name in (*_AUDIT_COLUMNS, IS_ISSUE):
         if name in columns:
             columns[name] = [_cell(name, value, path, line) for line, value in enumerate(columns[name], start=2)]
     return columns, rows
@@ -370,7 +370,7 @@ def _cell(name: str, value: str, path: Path, line: int) -> Any:
                 raise ValueError(f"{path}, line {line}: {name} is damaged ({error}).") from error
     if name == P_WRONG:
         return _number(value, path, line, name, float)
-    return value.strip().lower() == "true" if name == _ISSUE else value
+    return value.strip().lower() == "true" if name == IS_ISSUE else value
 
 
 def _number(value: str, path: Path, line: int, name: str, kind: type) -> Any:

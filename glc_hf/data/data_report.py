@@ -172,6 +172,7 @@ def some_names(names: Sequence[str]) -> str:
     return ", ".join(shown) + (", …" if len(names) > _SHOWN_ROWS else "")
 
 
+# ---------------------------------------------------------------------- votes
 @dataclass
 class GivenVotes:
     """

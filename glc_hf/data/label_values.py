@@ -227,6 +227,7 @@ def skip_missing(
     return kept
 
 
+# ---------------------------------------------------------------------- spellings
 def spelling_key(name: str) -> str:
     """Return what spellings of a class have in common: its words, in lower case."""
     return " ".join(name.split()).casefold()

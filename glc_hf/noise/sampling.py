@@ -172,6 +172,7 @@ def sample_from_logits(
     return (thresholds(scores) <= words[:, None]).sum(axis=1)
 
 
+# ---------------------------------------------------------------------- weak classifiers
 class _LogitsNoise(Noise):
     """Draws from softmax(logits / temperature); subclasses provide the logits in `prepare`."""
 
