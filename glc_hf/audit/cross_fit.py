@@ -18,10 +18,11 @@ from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.correction.pool import Members, fit_pool
 from glc_hf.correction.pool_data import PoolData
 from glc_hf.correction.sources import SourceModel
-from glc_hf.hub.facts import FACTS_FILE, read_facts
+from glc_hf.hub.facts import read_facts
 from glc_hf.labels.label_batch import Votes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.randomness import random_uint64
+from glc_hf.run_files import FACTS_FILE
 
 
 FOLDS = 5

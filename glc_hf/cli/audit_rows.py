@@ -44,7 +44,7 @@ from glc_hf.labels.storage import column_in_order, is_list_type
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices, load_sources
 from glc_hf.noise.families import WEAK
-from glc_hf.output_folder import COMPARISON_FILE
+from glc_hf.run_files import COMPARISON_FILE
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.trainer import GLCTrainer
 

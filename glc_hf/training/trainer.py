@@ -31,7 +31,7 @@ from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage
 from glc_hf.methods.matrix_files import save_matrices
-from glc_hf.output_folder import locks_output_folder
+from glc_hf.run_files import locks_output_folder
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,
