@@ -40,13 +40,14 @@ class LinearCell:
     def __init__(self, cell: Cell, features: Features, seed: int, votes: Votes | None = None) -> None:
         used = torch.from_numpy(np.sort(cell.rows))
         self.num_labels, self.seed, self.cell = cell.source.num_labels, seed, cell
-        # Test rows follow the training rows. The standardization is that of the training rows.
+        # Test rows follow the training rows. Standardization and prior are those of the training rows.
         number = len(cell.labels)
         training = FeatureTable(features.train[used], used)
         self.table = FeatureTable(
             torch.cat([features.train, features.test]), torch.arange(number + len(features.test))
         )
         self.table.mean, self.table.scale = training.mean, training.scale
+        self.table.correlated_prior = training.correlated_prior
         self.labels = F.pad(torch.from_numpy(cell.labels).clamp(min=0), (0, len(features.test)))
         self.test = torch.arange(len(features.test)) + number
         self.test_labels = torch.from_numpy(cell.source.test_labels)

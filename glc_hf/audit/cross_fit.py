@@ -151,7 +151,7 @@ class _PoolFit(_Fit):
         data, classes = self._data(noisy), self.num_labels
         labels = data.labels[data.untrusted]
         head = self.table.fit(data.untrusted, labels, classes, penalty=self.penalty, start=self.head)
-        return self.pool.log_probs(rows, Members(data, head, *self.pool.members.penalties))
+        return self.pool.log_probs(rows, Members(data, head, *self.pool.members.priors))
 
 
 class _HeadFit(_Fit):
