@@ -18,7 +18,7 @@ from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.correction.pool import POOL, fit_pool, fit_with_votes
 from glc_hf.correction.pool_data import FOLDS, PoolData
 from glc_hf.correction.verdict import Verdict, difference_interval, way_of
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 
 
 _HELD_OUT = 0.1
