@@ -186,8 +186,13 @@ def print_results(results: dict[str, Any], folder: str, data: DataArguments) -> 
         else:
             effect = f"{noise['changed_labels']:,} wrong labels"
         lines["simulated noise"] = f"{noise['kind']}{strength}, {effect}"
+    verdict = None if results["verdict"] is None else Verdict.from_dict(results["verdict"])
+    if verdict is not None and not verdict.judges_model:
+        verdict = None
     final = "accuracy after correction" if get_method(results["method"]).uses_matrix else "accuracy"
-    if results["accuracy_before_correction"] is not None:
+    if verdict is not None:  # it has the accuracy without correction, of a model that is trained to the end
+        final = "accuracy on the evaluation rows"
+    elif results["accuracy_before_correction"] is not None:
         before = f"accuracy before correction ({results['before_correction']})"
         lines[before] = _with_interval(results["accuracy_before_correction"], results)
     if results["accuracy_after_correction"] is not None:
@@ -208,8 +213,7 @@ def print_results(results: dict[str, Any], folder: str, data: DataArguments) -> 
     sources = SourceTable.from_list(results["sources"])
     if len(sources):
         print_table("glc_hf: sources of labels", sources.cells(), SourceTable.header)
-    verdict = None if results["verdict"] is None else Verdict.from_dict(results["verdict"])
-    if verdict is not None and verdict.judges_model:
+    if verdict is not None:
         say(f"verdict: {verdict}")
     for warning in [*results["warnings"], *sources.sentences()]:
         say(f"warning: {warning}")

@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""`Verdict`: what each way of training is worth on true labels, judged by trusted items that it was not trained on."""
+"""`Verdict`: the accuracy of ways of training on true labels, from trusted items that they were not trained on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,16 @@ from glc_hf.intervals import (
 VERDICT_FILE = "verdict.json"
 # Ways of every verdict: the final model, and plain training.
 FINAL, PLAIN = "auto", "no_correction"
-PLAIN_NETWORK = "network of stage 1, trained on the noisy labels"
+PLAIN_NETWORK = "network after stage 1"
+_TITLES = {
+    PLAIN: "plain training on the noisy labels",
+    "trusted_only": "training on the trusted rows only",
+    "glc": "training with the corrected loss",
+    "pool": "several linear models combined",
+    "majority_vote": "training on the majority vote",
+    "all_sources": "training on the votes of all sources",
+}
+_UNKNOWN = "It can't be told if correction helps"
 _NARROWER = 0.7
 
 
@@ -49,17 +58,17 @@ class Way:
 @dataclass(frozen=True)
 class Verdict:
     """
-    What a run is worth.
+    Whether correction helps, and the accuracy of the model on true labels.
 
     Attributes:
         chosen: Name of the way of the final model.
         ways: The ways that were considered, by name.
         sentence: Whether correction helps.
         helps: `True`, `False`, or `None` if it can't be told.
-        trusted_rows: Number of trusted items that judge the ways.
+        trusted_rows: Number of trusted items behind the accuracies.
         decisions: What was decided, and why, one sentence each.
         level: Level of the intervals.
-        final: Whether the final model was judged.
+        final: Whether the final model was evaluated.
     """
 
     chosen: str
@@ -88,13 +97,21 @@ class Verdict:
         return cls(**content)
 
     def __str__(self) -> str:
-        lines = [self.sentence]
+        lines = [self.sentence, *self.decisions]
+        if self.ways:
+            lines.append(
+                f"Accuracies on trusted rows that were not used for training, with {format_level(self.level)} intervals:"
+            )
         for name, way in self.ways.items():
-            mark = " (this model)" if name == self.chosen else ""
             interval = format_interval(way.low, way.high)
-            lines.append(f"  {name}{mark}: {way.accuracy:.1%} ({interval}, {way.measured})")
-        lines.append(f"  Intervals have a level of {format_level(self.level)}.")
-        return "\n".join([*lines, *(f"  {decision}" for decision in self.decisions)])
+            lines.append(f"  {self.title_of(name)}: {way.accuracy:.1%} ({interval}; {way.measured})")
+        return "\n  ".join(lines)
+
+    def title_of(self, name: str) -> str:
+        """What to call one of `ways`."""
+        if name == self.chosen:
+            return "this model" if self.final else "best model before the last stage"
+        return _TITLES.get(name, name)
 
 
 def save_verdict(verdict: Verdict | None, folder: str | Path) -> None:
@@ -208,14 +225,19 @@ def difference_interval(first: np.ndarray, second: np.ndarray, level: float = AC
 
 # ---------------------------------------------------------------------- the verdict of `auto`
 def first_verdict(
-    plain: np.ndarray, ways: dict[str, Way], reasons: Sequence[str] = (), measured: str = PLAIN_NETWORK
+    plain: np.ndarray,
+    ways: dict[str, Way],
+    reasons: Sequence[str] = (),
+    measured: str = PLAIN_NETWORK,
+    fewest: int = 0,
 ) -> Verdict:
-    """The verdict before the last stage was judged."""
+    """The verdict before the last stage was evaluated, which needs at least `fewest` trusted labels."""
     number = len(plain)
+    needed = f", and {fewest} are needed" if number < fewest else ""
     return Verdict(
         chosen=FINAL,
         ways={PLAIN: way_of(plain, measured), **ways},
-        sentence=f"It can't be told if correction helps with {format_count(number, 'trusted labels')}.",
+        sentence=f"{_UNKNOWN}: the training has {format_count(number, 'trusted labels')}{needed}.",
         helps=None,
         trusted_rows=number,
         decisions=list(reasons),
@@ -233,13 +255,14 @@ def final_verdict(first: Verdict, way: Way, interval: tuple[float, float]) -> Ve
     best = max(linear, key=lambda name: linear[name].accuracy, default=None)
     if best is not None and way.high < linear[best].low:
         values += (
-            f" The network is worse than a linear model on its features ({best}: {linear[best].accuracy:.1%}), so it "
-            "has not been trained enough: train for more steps or with a higher learning rate."
+            f" The network is worse than a linear model on its features ({first.title_of(best)}: "
+            f"{linear[best].accuracy:.1%}), so it has not been trained enough: train for more steps or with a higher "
+            "learning rate."
         )
     start = {
         True: "Correction helps",
         False: "Correction does not help",
-        None: "It can't be told if correction helps",
+        None: _UNKNOWN,
     }
     return replace(
         first, ways={**first.ways, FINAL: way}, sentence=f"{start[helps]}: {values}", helps=helps, final=True

@@ -131,8 +131,7 @@ def verdict_section(facts: dict[str, Any]) -> dict[str, Any] | None:
         "level": format_level(verdict.level),
         "ways": [
             {
-                "name": name,
-                "this": name == verdict.chosen,
+                "name": verdict.title_of(name),
                 "accuracy": f"{way.accuracy:.1%}",
                 "interval": format_interval(way.low, way.high),
                 "measured": way.measured,

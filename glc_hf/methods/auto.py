@@ -30,9 +30,7 @@ from glc_hf.methods.auto_decision import (
     ALL_ROWS,
     CORRECTED_SHARE,
     MIN_TRUSTED,
-    NOISY_MODELS,
     TRUSTED,
-    VOTES_MODEL,
     decide,
     mean,
 )
@@ -60,22 +58,13 @@ _MAX_CLASSES = 1000
 # Options of `glc` that the stages with a pretrained network don't have, and options of its estimate.
 _STAGE_OPTIONS = ("stage1", "stage1_fraction", "trusted_share", "calibrate")
 _ESTIMATE_OPTIONS = ("match_base_rates", "base_rate_weight", "missing_classes")
-_LINEAR_WAYS = (
-    ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
-    ("glc", "glc", "linear model with the corrected loss, cross-fitted"),
-    ("pool", POOL, "pool of linear models, cross-fitted"),
-)
-# With the votes of several sources.
-_VOTES_WAYS = (
-    ("trusted_only", "trusted", "linear model of the trusted rows, cross-fitted"),
-    ("majority_vote", "majority", "linear model of the majority vote, cross-fitted"),
-    ("all_sources", "glc", "linear model with the votes of all sources, cross-fitted"),
-    ("pool", POOL, "pool of linear models, cross-fitted"),
-)
+# Names in the verdict, and the linear models whose accuracies they have: in general, and with votes.
+_LINEAR_WAYS = (("trusted_only", "trusted"), ("glc", "glc"), ("pool", POOL))
+_VOTES_WAYS = (("trusted_only", "trusted"), ("majority_vote", "majority"), ("all_sources", "glc"), ("pool", POOL))
+_LINEAR = "linear model on the features of the network"
 _NOT_PRETRAINED = "the network is not pretrained"
-_PLAIN_LINEAR = "linear model of all labels, cross-fitted"
-_NOT_JUDGED = "the best model before the last stage"
-_JUDGED = "the network after two thirds of the last stage"
+_NOT_JUDGED = "network or linear models"
+_JUDGED = "network after two thirds of the last stage"
 
 
 @dataclass
@@ -100,7 +89,7 @@ class Auto(GoldLossCorrection):
     2. Stage 2 fits linear models of the true labels on the features of the pretrained network: on trusted rows only,
        on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the trusted
        rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
-    3. The last stage continues from stage 1. If models that believe the noisy labels predict trusted labels clearly
+    3. The last stage continues from stage 1. If models that follow the noisy labels predict trusted labels clearly
        better than models that rely on trusted rows, it trains on all rows, and 30 % of the rows are trusted: for two
        thirds of the stage on how probable each label of the embedded rows is, given the linear models and the given
        label (see [`~correction.pool.Pool.posterior`]), and then with the corrected loss. If they are clearly worse, it
@@ -168,6 +157,11 @@ class Auto(GoldLossCorrection):
             # As for `glc`, a checkpoint needs only the matrix beside its weights.
             self.state_names = tuple(name for name in self.state_names if name not in Auto.state_names)
 
+    @property
+    def _fewest(self) -> int:
+        """Fewest trusted items to evaluate the final model."""
+        return MIN_TRUSTED if self.pretrained else _MIN_TRUSTED_FROM_SCRATCH
+
     def _options_of_glc(self) -> str | None:
         """The options that were set and that only the stages of `glc` have, as a reason to use these stages."""
         names = _STAGE_OPTIONS if self.args.estimator == "paired" else (*_STAGE_OPTIONS, *_ESTIMATE_OPTIONS)
@@ -230,9 +224,9 @@ class Auto(GoldLossCorrection):
         if not self.pretrained:
             self.numbers = torch.from_numpy(run.item_numbers("trusted"))
             self.plain = self.control = correct_predictions(run, 0, self.numbers)
-            self.verdict = first_verdict(self.plain.numpy(), {}, [f"The stages are those of glc: {self.why_glc}."])
-        fewest = MIN_TRUSTED if self.pretrained else _MIN_TRUSTED_FROM_SCRATCH
-        if len(self.numbers) >= fewest:
+            reason = f"The stages are those of glc: {self.why_glc}."
+            self.verdict = first_verdict(self.plain.numpy(), {}, [reason], fewest=self._fewest)
+        if len(self.numbers) >= self._fewest:
             order = np.argsort(random_uint64("judges", self.args.seed, self.numbers.numpy()), kind="stable")
             chosen = order[: min(round(_JUDGES * len(order)), _MAX_JUDGES)]
             self.judges = self.numbers[torch.from_numpy(np.sort(chosen))]
@@ -269,8 +263,7 @@ class Auto(GoldLossCorrection):
         self.numbers = data.trusted_numbers
         network = correct_predictions(run, 0, self.numbers)
         correct = pool.held_out_correct
-        models = {**NOISY_MODELS, "glc": VOTES_MODEL} if self.counts_votes else NOISY_MODELS
-        decision = decide({**correct, PLAIN: network}, models, self.counts_votes)
+        decision = decide({**correct, PLAIN: network}, self.counts_votes)
         self.mixed_part, self.trusted_share = decision.mixed_part, decision.trusted_share
         logger.info(decision.reason)
         if self.mixed_part == ALL_ROWS and self.args.estimator != "paired" and not self.counts_votes:
@@ -280,12 +273,12 @@ class Auto(GoldLossCorrection):
         self.control = max(correct[POOL], network, key=mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.
         self.plain, measured = max(
-            (network, PLAIN_NETWORK), (correct["plain"], _PLAIN_LINEAR), key=lambda way: mean(way[0])
+            (network, PLAIN_NETWORK), (correct["plain"], _LINEAR), key=lambda way: mean(way[0])
         )
         linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
-        ways = {name: way_of(correct[member].numpy(), measured) for name, member, measured in linear}
+        ways = {name: way_of(correct[member].numpy(), _LINEAR) for name, member in linear}
         ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
-        self.verdict = first_verdict(self.plain.numpy(), ways, [decision.reason], measured)
+        self.verdict = first_verdict(self.plain.numpy(), ways, [decision.reason], measured, self._fewest)
 
     def _set_posteriors(self, pool: Pool, numbers: np.ndarray) -> None:
         """Keep what the pool and the given labels or votes say about the embedded untrusted items."""

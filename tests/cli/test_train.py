@@ -113,6 +113,9 @@ def test_default_is_auto_and_its_verdict_is_printed_written_and_repeated_by_the_
     assert "pool" in verdict.ways
     assert results_in(output)["verdict"] == json.loads(json.dumps(verdict.to_dict()))
     assert f"\nverdict: {verdict}\n" in outcome.out
+    # The accuracy without correction is that of the verdict, and not also that of the first stage.
+    assert "before correction" not in outcome.out
+    assert "\naccuracy on the evaluation rows: " in outcome.out
     audit = glc_hf("audit", output, "--dataset", data / "train.csv", "--output-dir", tmp_path / "audit")
     assert audit.code == 0, audit.err
     assert audit.out.startswith(f"verdict of the training: {verdict.sentence}\n")

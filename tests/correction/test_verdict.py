@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,11 +51,18 @@ def test_folder_without_a_verdict_has_none(tmp_path):
 def test_text_has_the_sentence_and_one_line_per_way():
     assert str(VERDICT).splitlines() == [
         "Correction helps.",
-        "  no_correction: 70.0% (60.0 to 80.0, stage 1 of “ünïcode”)",
-        "  auto (this model): 90.0% (85.0 to 93.0, the network)",
-        "  Intervals have a level of 90%.",
         *(f"  {decision}" for decision in VERDICT.decisions),
+        "  Accuracies on trusted rows that were not used for training, with 90% intervals:",
+        "    plain training on the noisy labels: 70.0% (60.0 to 80.0; stage 1 of “ünïcode”)",
+        "    this model: 90.0% (85.0 to 93.0; the network)",
     ]
+
+
+def test_a_model_that_was_not_evaluated_is_not_called_this_model():
+    first = replace(VERDICT, final=False)
+    assert "    best model before the last stage: 90.0% " in str(first)
+    assert "this model" not in str(first)
+    assert first.title_of("my_own_way") == "my_own_way"
 
 
 # ---------------------------------------------------------------------- intervals

@@ -223,8 +223,8 @@ def test_short_runs_embed_only_some_untrusted_rows(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("plain_may_be_best", "share", "found"),
     [
-        (False, 0.3, "make probable, and then with the corrected loss: "),
-        (True, 0.1, "on all rows with the corrected loss: no model is clearly better than plain training; "),
+        (False, 0.3, "with estimated labels, and then with the corrected loss: the best model of the noisy labels "),
+        (True, 0.1, "on all rows with the corrected loss, because the noisy labels are good: plain training on them "),
     ],
 )
 def test_good_noisy_labels_are_used_with_the_corrected_loss(runs, plain_may_be_best, share, found):
@@ -235,7 +235,7 @@ def test_good_noisy_labels_are_used_with_the_corrected_loss(runs, plain_may_be_b
     epoch = torch.cat([trusted for _, trusted, _ in run.batches[:38]])
     assert (len(epoch), int(epoch.sum())) == (600, round(600 * share))
     (reason,) = run.trainer.verdict.decisions
-    assert re.search(f"{found}(the network|a linear model) ", reason)
+    assert f"{found}predicts " in reason
     assert (run.probable > 0) == (not plain_may_be_best)
     assert len(method.posterior_items) == 0  # since two thirds of the last stage, or from its start
 
@@ -315,9 +315,9 @@ def test_fewer_than_50_trusted_rows_judge_nothing_but_have_a_verdict(tmp_path):
     assert len(run.judges) == 0
     assert all((losses > 0).all() for _, _, losses in run.batches)
     assert (verdict.final, verdict.helps, verdict.trusted_rows) == (False, None, 40)
-    assert verdict.sentence == "It can't be told if correction helps with 40 trusted labels."
+    assert verdict.sentence == "It can't be told if correction helps: the training has 40 trusted labels, and 50 are needed."
     assert verdict.ways.keys() == {"no_correction", "auto", *LINEAR_WAYS}
-    assert verdict.ways["auto"].measured == "the best model before the last stage, 40 trusted labels"
+    assert verdict.ways["auto"].measured == "network or linear models, 40 trusted labels"
 
 
 # ---------------------------------------------------------------------- the verdict
@@ -372,10 +372,11 @@ def test_correction_helps_if_the_interval_of_the_difference_excludes_zero(interv
 
 
 def test_a_network_that_is_worse_than_its_linear_models_needs_more_training():
-    ways = {"glc": Way(0.7, 0.6, 0.8, "linear model with the corrected loss, cross-fitted")}
+    ways = {"glc": Way(0.7, 0.6, 0.8, "linear model")}
     first = first_verdict(flags(60).numpy(), ways)
     advice = (
-        "The network is worse than a linear model on its features (glc: 70.0%), so it has not been trained enough: "
+        "The network is worse than a linear model on its features (training with the corrected loss: 70.0%), so it has "
+        "not been trained enough: "
     )
     assert advice in final_verdict(first, Way(0.1, 0.05, 0.3, "x"), (-0.6, -0.3)).sentence
     assert "linear model" not in final_verdict(first, Way(0.6, 0.5, 0.7, "x"), (-0.1, 0.1)).sentence
@@ -389,9 +390,9 @@ def test_verdict_is_saved_with_the_model_its_card_and_its_summary(runs, tmp_path
     assert facts["verdict"] == json.loads(json.dumps(trainer.verdict.to_dict()))
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert trainer.verdict.sentence in " ".join(card.split())
-    assert "| way | accuracy on true labels | 90% interval | measured |" in card
+    assert "| model | accuracy on true labels | 90% interval | measured |" in card
     for name, way in trainer.verdict.ways.items():
-        shown = "auto (this model)" if name == "auto" else name.replace("_", r"\_")
+        shown = trainer.verdict.title_of(name)
         interval = f"{100 * way.low:.1f} to {100 * way.high:.1f}"
         assert f"| {shown} | {way.accuracy:.1%} | {interval} | {way.measured} |" in card
 

@@ -45,12 +45,13 @@ def test_noisy_labels_are_used_if_they_are_good_or_a_model_of_them_is_clearly_be
     decision = decide({name: flags(number) for name, number in everything.items()})
     assert (decision.mixed_part, decision.trusted_share) == (mixed_part, share)
     assert decision.uses_pool == (share == 0.3)
-    ones, others = auto_decision.NOISY_MODELS, auto_decision._TRUSTED_MODELS
+    ones, others = auto_decision._NOISY_MODELS, auto_decision._TRUSTED_MODELS
     if share == 0.1:
         ones, others = auto_decision._PLAIN_MODELS, auto_decision._OTHER_MODELS
     one, other = (max(everything[name] for name in names) for names in (ones, others))
     assert f"predicts {one}.0% of 100 trusted labels, and " in decision.reason
     assert f" {other}.0%" in decision.reason
+    assert len(decision.reason) < 240
 
 
 def test_few_trusted_rows_and_votes_do_not_show_that_noisy_labels_are_good():

@@ -61,6 +61,11 @@ def main(argv: list[str]) -> int:
     if arguments.export:
         lines[f"exported for {' and '.join(arguments.export)}"] = format_count(num_exported)
     print_table("glc_hf: audit", list(lines.items()))
+    if findings.num_issues < total.low and not findings.note:
+        say(
+            f"The network finds fewer label issues than there are wrong labels (at least {total.low:,.0f}). Add "
+            "--folds 5, which predicts with linear models instead, or train for more epochs."
+        )
     say(f"written to: {', '.join(map(str, paths))}")
     if arguments.push_to_hub:
         _push(folder, audit, arguments)
