@@ -48,9 +48,13 @@ def _run(page: str, **names: object) -> dict[str, object]:
 
 def test_the_page_about_csv_files_reads_other_delimiters_and_encodings(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("reviews.csv").write_bytes("text;label;trusted\ncaf\xe9;good;yes\n".encode("cp1252"))
+    lines = ("text;label;trusted", "caf\xe9;Good ;x", "no label;;", "not checked;good;")
+    Path("reviews.csv").write_bytes("\n".join(lines).encode("cp1252"))
     data = _run("docs/howto/csv.md", load_dataset=load_dataset)["data"]
-    assert data[0] == {"text": "café", "label": "good", "trusted": "yes"}
+    expected = [("café", "good", True), ("not checked", "good", False)]
+    assert [tuple(row.values()) for row in data] == expected
+    cleaned = load_dataset("csv", data_files="clean.csv", split="train")
+    assert [tuple(row.values()) for row in cleaned] == expected
 
 
 def test_navigation_has_every_page_once() -> None:

@@ -254,6 +254,8 @@ def final_verdict(first: Verdict, way: Way, interval: tuple[float, float]) -> Ve
     linear = {name: other for name, other in first.ways.items() if name not in (FINAL, PLAIN)}
     best = max(linear, key=lambda name: linear[name].accuracy, default=None)
     if best is not None and way.high < linear[best].low:
+        # Plain training can be a linear model, so a network that has learned little does not speak against correction.
+        helps = helps or None
         values += (
             f" The network is worse than a linear model on its features ({first.title_of(best)}: "
             f"{linear[best].accuracy:.1%}), so it has not been trained enough: train for more steps or with a higher "

@@ -192,6 +192,14 @@ class _Check:
         flags, column = self.flags, self.flag_name
         if flags is not None and column is not None:
             missing, wrong = flags.rows_with(MISSING), flags.rows_with(WRONG)
+            if len(missing) and len(wrong) and len(flags.examples) == 1 and not (flags.codes >= 0).any():
+                self.add(
+                    "wrong_flags", ERROR, TRAIN, wrong,
+                    f"column {column!r} of {TRAIN} has {flags.examples[0]!r} in {_number(wrong, 'row', 'rows')} "
+                    f"({some_rows(wrong)}) and is empty in {len(missing):,}, so it does not say which rows are trusted.",
+                    f"Write yes in place of {flags.examples[0]!r}, and no in the empty fields.",
+                )  # fmt: skip
+                return
             if len(missing):
                 message = f"{_number(missing, 'row has')} no flag in {self._where(missing, column, TRAIN)}."
                 fix = self._missing_fix("flags (no, if a row is not trusted)")

@@ -61,7 +61,7 @@ _ESTIMATE_OPTIONS = ("match_base_rates", "base_rate_weight", "missing_classes")
 # Names in the verdict, and the linear models whose accuracies they have: in general, and with votes.
 _LINEAR_WAYS = (("trusted_only", "trusted"), ("glc", "glc"), ("pool", POOL))
 _VOTES_WAYS = (("trusted_only", "trusted"), ("majority_vote", "majority"), ("all_sources", "glc"), ("pool", POOL))
-_LINEAR = "linear model on the features of the network"
+_LINEAR, _LINEARS = "linear model", "linear models"
 _NOT_PRETRAINED = "the network is not pretrained"
 _NOT_JUDGED = "network or linear models"
 _JUDGED = "network after two thirds of the last stage"
@@ -276,7 +276,9 @@ class Auto(GoldLossCorrection):
             (network, PLAIN_NETWORK), (correct["plain"], _LINEAR), key=lambda way: mean(way[0])
         )
         linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
-        ways = {name: way_of(correct[member].numpy(), _LINEAR) for name, member in linear}
+        ways = {
+            name: way_of(correct[member].numpy(), _LINEARS if member == POOL else _LINEAR) for name, member in linear
+        }
         ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
         self.verdict = first_verdict(self.plain.numpy(), ways, [decision.reason], measured, self._fewest)
 

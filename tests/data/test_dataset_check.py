@@ -100,10 +100,13 @@ def test_words_for_missing_values_among_names_are_a_warning() -> None:
 
 def test_flags_that_are_marks_and_blanks_are_explained() -> None:
     report = check_dataset(rows(trusted={row: None if row % 3 else "x" for row in range(12)}))
-    assert finding(report, "missing_flags").fix == (
-        "No row has the flag no: write no in the rows that were not checked."
-    )
-    assert "neither yes nor no, such as 'x' (rows 0, 3, 6, 9)" in finding(report, "wrong_flags").message
+    assert kinds(report) == ["wrong_flags"]
+    found = finding(report, "wrong_flags")
+    assert "has 'x' in 4 rows (rows 0, 3, 6, 9) and is empty in 8, " in found.message
+    assert found.fix == "Write yes in place of 'x', and no in the empty fields."
+    two = check_dataset(rows(trusted={row: (None, "x", "y?")[row % 3] for row in range(12)}))
+    assert "such as 'x' (rows 1, 2, 4, 5, 7, …)" in finding(two, "wrong_flags").message
+    assert finding(two, "missing_flags").fix == "No row has the flag no: write no in the rows that were not checked."
 
 
 def test_wrong_flags_are_found() -> None:

@@ -378,7 +378,11 @@ def test_a_network_that_is_worse_than_its_linear_models_needs_more_training():
         "The network is worse than a linear model on its features (training with the corrected loss: 70.0%), so it has "
         "not been trained enough: "
     )
-    assert advice in final_verdict(first, Way(0.1, 0.05, 0.3, "x"), (-0.6, -0.3)).sentence
+    verdict = final_verdict(first, Way(0.1, 0.05, 0.3, "x"), (-0.6, -0.3))
+    assert advice in verdict.sentence
+    assert verdict.helps is None  # that the network is worse does not say that correction is the reason
+    assert verdict.sentence.startswith("It can't be told if correction helps: ")
+    assert final_verdict(first, Way(0.5, 0.4, 0.55, "x"), (0.1, 0.3)).helps is True
     assert "linear model" not in final_verdict(first, Way(0.6, 0.5, 0.7, "x"), (-0.1, 0.1)).sentence
 
 
