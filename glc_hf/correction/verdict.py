@@ -99,9 +99,8 @@ class Verdict:
     def __str__(self) -> str:
         lines = [self.sentence, *self.decisions]
         if self.ways:
-            lines.append(
-                f"Accuracies on trusted rows that were not used for training, with {format_level(self.level)} intervals:"
-            )
+            level = format_level(self.level)
+            lines.append(f"Accuracies on trusted rows that were not used for training, with {level} intervals:")
         for name, way in self.ways.items():
             interval = format_interval(way.low, way.high)
             lines.append(f"  {self.title_of(name)}: {way.accuracy:.1%} ({interval}; {way.measured})")

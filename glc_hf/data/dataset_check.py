@@ -196,7 +196,7 @@ class _Check:
                 self.add(
                     "wrong_flags", ERROR, TRAIN, wrong,
                     f"column {column!r} of {TRAIN} has {flags.examples[0]!r} in {_number(wrong, 'row', 'rows')} "
-                    f"({some_rows(wrong)}) and is empty in {len(missing):,}, so it does not say which rows are trusted.",
+                    f"({some_rows(wrong)}) and is empty in {len(missing):,}, so it is unclear which are trusted.",
                     f"Write yes in place of {flags.examples[0]!r}, and no in the empty fields.",
                 )  # fmt: skip
                 return

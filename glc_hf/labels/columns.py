@@ -137,7 +137,8 @@ def _find_label(
         raise _unclear(
             "no column is known to hold the labels",
             features or names,
-            f"{option.rstrip('=')}, or the columns of votes or soft labels",
+            ("" if option.startswith("-") else "label_column or ")
+            + "--label-column, or the columns of votes or soft labels",
             NoLabelColumn,
         )
     raise _unclear(problem, features or names, option)

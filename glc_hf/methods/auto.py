@@ -272,9 +272,7 @@ class Auto(GoldLossCorrection):
             self._set_posteriors(pool, probe.untrusted_numbers)
         self.control = max(correct[POOL], network, key=mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.
-        self.plain, measured = max(
-            (network, PLAIN_NETWORK), (correct["plain"], _LINEAR), key=lambda way: mean(way[0])
-        )
+        self.plain, measured = max((network, PLAIN_NETWORK), (correct["plain"], _LINEAR), key=lambda way: mean(way[0]))
         linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
         ways = {
             name: way_of(correct[member].numpy(), _LINEARS if member == POOL else _LINEAR) for name, member in linear

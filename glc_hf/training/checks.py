@@ -166,7 +166,7 @@ def name_classes(model: torch.nn.Module, names: Sequence[str]) -> None:
         raise ValueError(f"every label is the word {names[0]!r}: training needs two classes or more.")
     if number is not None and number != len(names):
         merged = len({" ".join(name.split()).casefold() for name in names})
-        spellings = f" Only {merged:,} of them differ in more than case and spaces: merge the others with `dataset.map`."
+        spellings = f" Only {merged:,} of them differ in more than case and spaces: merge them with `dataset.map`."
         raise ValueError(
             f"the labels are {len(names):,} words ({some}), but the model has {number:,} classes: load it with "
             f"num_labels={len(names)}, or with label2id={{…}} if some classes have no rows."

@@ -11,7 +11,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from datasets import ClassLabel, Dataset, Features, List, Value, load_dataset
+from safetensors.torch import load_file, save_file
 
 from glc_hf import CorruptionMatrix
 from glc_hf.audit.findings import COLUMNS
@@ -274,6 +276,22 @@ def test_audit_of_a_reliable_run_has_no_warnings(glc_hf, folder: Path, tmp_path:
     assert outcome.code == 0, outcome.err
     assert "warning" not in outcome.out
     assert _page_warnings(model) == []
+
+
+def test_audit_says_what_to_do_if_the_network_is_too_unsure_to_find_issues(
+    glc_hf, folder: Path, tmp_path: Path
+) -> None:
+    advice = "The network finds fewer label issues than there are wrong labels (at least "
+    unsure = _copy_with(folder, tmp_path / "unsure")
+    weights = load_file(unsure / "model.safetensors")
+    heads = {name: torch.zeros_like(value) for name, value in weights.items() if name.startswith("classifier.")}
+    assert heads
+    save_file({**weights, **heads}, unsure / "model.safetensors", metadata={"format": "pt"})
+    rows = ["--dataset", folder / "train.csv"]
+    outcome = glc_hf("audit", unsure, *rows)
+    assert "label issues: 0\n" in outcome.out
+    assert advice in outcome.out
+    assert advice not in glc_hf("audit", folder / "model", *rows, "--output-dir", tmp_path / "out").out
 
 
 def test_folder_without_stored_warnings_gets_those_of_its_matrix(glc_hf, folder: Path, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_output_is_a_table_on_a_terminal(
     outcome = glc_hf("train", "--dataset", path, "--model", tiny_bert, "--output-dir", tmp_path / "model", *QUICK)
     assert outcome.code == 0, outcome.err
     assert "│" in outcome.out
-    assert "accuracy after correction" in outcome.out
+    assert "accuracy on the evaluation rows" in outcome.out
 
 
 def test_run_from_a_yaml_file_can_be_overridden_and_resumed(glc_hf, tmp_path: Path, tiny_bert: Path) -> None:
@@ -336,7 +336,7 @@ def test_token_classification_from_a_parquet_file(glc_hf, tmp_path: Path, tiny_b
     assert results["evaluated"]["unit"] == "labels"
     assert number == 4 * results["eval_rows"]
     accuracy = format_accuracy(results["accuracy_after_correction"], number, "labels")
-    assert f"accuracy after correction: {accuracy}\n" in outcome.out
+    assert f"accuracy on the evaluation rows: {accuracy}\n" in outcome.out
     entities = pipeline("token-classification", model=str(output))("the cat was here")
     assert len(entities) == 4
     assert {entry["entity"] for entry in entities} <= {"D", "N", "V"}

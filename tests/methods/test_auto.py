@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -315,7 +314,8 @@ def test_fewer_than_50_trusted_rows_judge_nothing_but_have_a_verdict(tmp_path):
     assert len(run.judges) == 0
     assert all((losses > 0).all() for _, _, losses in run.batches)
     assert (verdict.final, verdict.helps, verdict.trusted_rows) == (False, None, 40)
-    assert verdict.sentence == "It can't be told if correction helps: the training has 40 trusted labels, and 50 are needed."
+    why = "the training has 40 trusted labels, and 50 are needed"
+    assert verdict.sentence == f"It can't be told if correction helps: {why}."
     assert verdict.ways.keys() == {"no_correction", "auto", *LINEAR_WAYS}
     assert verdict.ways["auto"].measured == "network or linear models, 40 trusted labels"
 
@@ -375,8 +375,8 @@ def test_a_network_that_is_worse_than_its_linear_models_needs_more_training():
     ways = {"glc": Way(0.7, 0.6, 0.8, "linear model")}
     first = first_verdict(flags(60).numpy(), ways)
     advice = (
-        "The network is worse than a linear model on its features (training with the corrected loss: 70.0%), so it has "
-        "not been trained enough: "
+        "The network is worse than a linear model on its features (training with the corrected loss: 70.0%), so it "
+        "has not been trained enough: "
     )
     verdict = final_verdict(first, Way(0.1, 0.05, 0.3, "x"), (-0.6, -0.3))
     assert advice in verdict.sentence

@@ -150,6 +150,9 @@ def test_class_names_that_do_not_fit_raise(tmp_path, data):
     named = _named(data)
     with pytest.raises(ValueError, match=r"3 words \(ape, cat, dog\), but the model has 5 classes.*num_labels=3"):
         GLCTrainer(bert(5), config(tmp_path), train_dataset=named)
+    spelled = _with(data, "label", ["cat", "Cat ", "dog"] * (len(data) // 3) + ["cat"] * (len(data) % 3))
+    with pytest.raises(ValueError, match="3 words .* Only 2 of them differ in more than case and spaces: merge them "):
+        GLCTrainer(bert(2), config(tmp_path), train_dataset=spelled)
     with pytest.raises(ValueError, match="every label is the word 'cat'"):
         GLCTrainer(bert(), config(tmp_path), train_dataset=_with(data, "label", ["cat"] * len(data)))
     birds = bert(id2label={0: "ape", 1: "cat", 2: "owl"})
