@@ -170,15 +170,16 @@ def item_losses(
     probs = softmax(x)
     inverse = torch.sum(joint.mul_(probs), -1, True).reciprocal_()
     gradient = probs.addcmul_(joint, inverse, value=-1) if with_gradient else None
-    losses = inverse.log()
     safe = _SAFE_INVERSE[x.dtype]
-    if x.shape[0] and not inverse.max().item() <= safe:  # also for NaN
-        unsafe = (~(inverse <= safe)).squeeze(-1).nonzero().squeeze(-1)
-        their_trusted = trusted[unsafe] if trusted is not None else None
-        log_weights = _log_weights(labels[unsafe], their_trusted, matrix, x.dtype)
-        losses[unsafe], their_gradient = _in_log_space(x[unsafe], log_weights, with_gradient)
-        if gradient is not None and their_gradient is not None:  # both, `with_gradient`
-            gradient[unsafe] = their_gradient
+    if not x.shape[0] or inverse.max().item() <= safe:
+        return inverse.log_(), gradient
+    unsafe = (~(inverse <= safe)).squeeze(-1).nonzero().squeeze(-1)  # also NaN
+    losses = inverse.log_()
+    their_trusted = trusted[unsafe] if trusted is not None else None
+    log_weights = _log_weights(labels[unsafe], their_trusted, matrix, x.dtype)
+    losses[unsafe], their_gradient = _in_log_space(x[unsafe], log_weights, with_gradient)
+    if gradient is not None and their_gradient is not None:  # both, `with_gradient`
+        gradient[unsafe] = their_gradient
     return losses, gradient
 
 
@@ -288,7 +289,7 @@ def _weights(labels: Tensor, trusted: Tensor | None, rows: Tensor) -> Tensor:
         return rows.index_select(0, labels)
     num_labels = rows.shape[1]
     if rows.shape[0] > num_labels + 1 or num_labels == 1:
-        return rows.index_select(0, torch.add(labels, trusted, alpha=num_labels))
+        return rows.index_select(0, torch.where(trusted, labels + num_labels, labels))
     # The row of zeros, and one at the label.
     weights = rows.index_select(0, torch.where(trusted, num_labels, labels))
     flags = trusted.to(weights.dtype).unsqueeze(-1)
