@@ -128,16 +128,18 @@ def test_error_in_one_thread_stops_the_others(tmp_path: Path, monkeypatch: pytes
     def train_stage(network, inputs, loss, rows, preset, args, min_updates, tick) -> None:
         if network.replicas == 1:
             raise FloatingPointError("not finite")
-        with pytest.raises(RuntimeError, match="stopped"):
+        try:
             for _ in range(1000):
                 tick(0.0)
                 time.sleep(0.01)
-        ended.append(network.replicas)
+        except RuntimeError as error:
+            ended.append(str(error))
 
     monkeypatch.setattr("glc_hf.experiments.replicas.stacked_curve.train_stage", train_stage)
     with pytest.raises(FloatingPointError, match="not finite"):
         next(curve.run(["glc"]))
-    assert ended == [2]
+    assert len(ended) == 1
+    assert "stopped" in ended[0]
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
