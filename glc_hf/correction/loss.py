@@ -186,15 +186,14 @@ def _gradient(logits: Tensor, batch: _Batch) -> Tensor:
 def _forward(logits: Tensor, batch: _Batch, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """The reduced loss and the gradient of that, or of the loss of each item for the reduction `"none"`."""
     x = _as_rows(logits, batch.matrix.rows.dtype)
-    losses, gradient = item_losses(x, batch.labels, batch.trusted, batch.matrix, with_gradient)
+    weight = batch.weight if batch.reduction == "mean" else 1.0
+    losses, gradient = item_losses(x, batch.labels, batch.trusted, batch.matrix, with_gradient, weight)
     if batch.ignored is not None:
         ignored = batch.ignored.unsqueeze(-1)
         losses.masked_fill_(ignored, 0)
         if gradient is not None:
             gradient.masked_fill_(ignored, 0)
     if batch.reduction == "mean":
-        if gradient is not None:
-            gradient.mul_(batch.weight)
         return losses.sum().mul_(batch.weight), gradient
     return _reduce(losses, 1.0, batch.reduction, batch.shape), gradient
 

@@ -127,7 +127,10 @@ class StackedCurve:
             stacks = self._train_plain(plain, args)
         else:
             start = self._trained[stages[-1]] if last.start == "previous" else None
-            make_loss = lambda part: last_stage_loss(methods[part], self.labels[part], self.trusted)  # noqa: E731
+
+            def make_loss(part: slice) -> LossGradient:
+                return last_stage_loss(methods[part], self.labels[part], self.trusted)
+
             stacks = self._train(last, args, make_loss, start, len(methods))
         wrong = self._predict(stacks, self.test_inputs).argmax(dim=-1) != self.test_labels
         errors = [100.0 * float(share) for share in wrong.double().mean(dim=1)]
