@@ -64,9 +64,9 @@ GLOBAL_BATCH = 8
 
 
 def rows() -> Dataset:
-    """Sentences of class-specific words, with noisy labels."""
+    """Sentences of class-specific words, with noisy labels. The last batch of an epoch is not full."""
     draw = random.Random(0)
-    labels = [draw.randrange(3) for _ in range(64)]
+    labels = [draw.randrange(3) for _ in range(61)]
     words = [[label * 4 + draw.randrange(4) if draw.random() < 0.5 else draw.randrange(12, 40) for _ in range(6)]
              for label in labels]  # fmt: skip
     data = Dataset.from_dict({"input_ids": words, "label": labels})

@@ -244,6 +244,29 @@ def without_division(accelerator: Accelerator) -> Iterator[None]:
         accelerator.gradient_accumulation_steps = steps
 
 
+def rows_in_last_batch(accelerator: Accelerator) -> int:
+    """
+    The rows of all processes in the last batch of an epoch, without those that accelerate repeats to fill it. 0 if it
+    repeats none, or if the batch is not the last one.
+
+    The loader that continues an epoch at its middle doesn't know the size of its batches, and so has no `remainder`.
+    """
+    from accelerate.data_loader import SkipBatchSampler
+
+    state = accelerator.gradient_state
+    if not state.end_of_dataloader:
+        return 0
+    loader = state.active_dataloader
+    skipping = getattr(loader, "batch_sampler", None)
+    if state.remainder >= 0 or not isinstance(skipping, SkipBatchSampler):
+        return max(state.remainder, 0)
+    shard = skipping.batch_sampler
+    size = getattr(shard, "batch_size", None)
+    if size is None or getattr(shard, "drop_last", False):
+        return 0
+    return len(loader.dataset) % (size if getattr(shard, "split_batches", False) else size * accelerator.num_processes)
+
+
 def has_prepared_models(accelerator: Accelerator) -> bool:
     """Whether an accelerator holds models that it has prepared."""
     return bool(accelerator._models)

@@ -12,7 +12,7 @@ import torch
 from transformers import EvalPrediction
 from transformers.trainer_utils import RemoveColumnsCollator, has_length
 
-from glc_hf._compat import signature_columns, stage_groups, without_division
+from glc_hf._compat import rows_in_last_batch, signature_columns, stage_groups, without_division
 from glc_hf.hold_out import TRUSTED_SET
 from glc_hf.labels.columns import with_usual_label_column
 from glc_hf.labels.encoding import encode_words
@@ -246,10 +246,10 @@ class StageTrainer(ResumableTrainer):
 
     def _num_repeated_rows(self, batch_size: int) -> int:
         """How many rows at the end of this process's batch accelerate repeated to fill the last global batch."""
-        state = self.accelerator.gradient_state
-        if self.accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+        rows = rows_in_last_batch(self.accelerator) if self.accelerator.num_processes > 1 else 0
+        if not rows:
             return 0
-        real = state.remainder - self.accelerator.process_index * batch_size
+        real = rows - self.accelerator.process_index * batch_size
         return batch_size - min(max(real, 0), batch_size)
 
     def trusted_batch(self, size: int) -> tuple[dict[str, Any], LabelBatch]:
