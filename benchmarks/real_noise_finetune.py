@@ -24,7 +24,7 @@ from transformers import (
 from trec import minilm_folder
 
 from glc_hf import GLCConfig, GLCTrainer
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 from glc_hf.methods.base import Method, Stage
 
 

@@ -18,7 +18,7 @@ from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.correction.pool import POOL, fit_pool, fit_with_votes
 from glc_hf.correction.pool_data import FOLDS, PoolData
 from glc_hf.correction.verdict import Verdict, difference_interval, way_of
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 
 
 _HELD_OUT = 0.1
@@ -40,13 +40,14 @@ class LinearCell:
     def __init__(self, cell: Cell, features: Features, seed: int, votes: Votes | None = None) -> None:
         used = torch.from_numpy(np.sort(cell.rows))
         self.num_labels, self.seed, self.cell = cell.source.num_labels, seed, cell
-        # Test rows follow the training rows. The standardization is that of the training rows.
+        # Test rows follow the training rows. Standardization and prior are those of the training rows.
         number = len(cell.labels)
         training = FeatureTable(features.train[used], used)
         self.table = FeatureTable(
             torch.cat([features.train, features.test]), torch.arange(number + len(features.test))
         )
         self.table.mean, self.table.scale = training.mean, training.scale
+        self.table.correlated_prior = training.correlated_prior
         self.labels = F.pad(torch.from_numpy(cell.labels).clamp(min=0), (0, len(features.test)))
         self.test = torch.arange(len(features.test)) + number
         self.test_labels = torch.from_numpy(cell.source.test_labels)

@@ -120,8 +120,7 @@ def audit(rows: int, classes: int, folder: str) -> Work:
     import torch
 
     from glc_hf import CorruptionMatrix
-    from glc_hf.audit.findings import Findings, add_audit_columns
-    from glc_hf.audit.given_labels import GivenLabels
+    from glc_hf.audit.findings import Findings, GivenLabels, add_audit_columns
     from glc_hf.labels.labeled_rows import LabeledRows
 
     dataset = _labeled(rows, classes)
@@ -488,7 +487,7 @@ def main() -> None:
         import torch
 
         # Imported here, so that the forked processes don't import it again.
-        import glc_hf.audit.given_labels  # noqa: F401
+        import glc_hf.audit.findings  # noqa: F401
 
         datasets.disable_progress_bars()
         torch.set_num_threads(1)

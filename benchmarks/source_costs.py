@@ -39,7 +39,7 @@ def votes_of_sources(labels: list[int]) -> np.ndarray:
 
 def annotators() -> tuple[Any, np.ndarray]:
     """The answers of the annotators, and the true classes."""
-    from glc_hf.labels.votes import Votes
+    from glc_hf.labels.label_batch import Votes
 
     rng = np.random.default_rng(0)
     items = ANSWERS // ANSWERS_PER_ITEM

@@ -93,8 +93,8 @@ def dense_votes(data: str, task: VotedTask) -> np.ndarray:
 @cache
 def labels_of(data: str, task: VotedTask, way: str, num_labels: int) -> np.ndarray:
     """One label per row; -1 for rows without votes."""
+    from glc_hf.labels.label_batch import Votes
     from glc_hf.labels.vote_columns import majority_vote
-    from glc_hf.labels.votes import Votes
 
     votes = Votes.from_dense(dense_votes(data, task))
     if way != "dawid_skene":
@@ -139,7 +139,7 @@ def run_cell(options: Any, key: dict, methods: Sequence[str]) -> Iterator[tuple[
     """The figures of one cell, method by method."""
     from real_noise_tasks import draw_cell, load_features, load_source
 
-    from glc_hf.labels.votes import Votes
+    from glc_hf.labels.label_batch import Votes
 
     task, trusted, seed = TASKS[key["task"]], key["trusted"], key["seed"]
     source = load_source(options.data, task.folder, task.kind)

@@ -22,20 +22,20 @@ _HOME_OF = {
     "corrected_cross_entropy": "glc_hf.correction.loss",
     "corrupt_labels": "glc_hf.noise.corrupt",
     "estimate_corruption_matrix": "glc_hf.correction.estimators",
-    "export_audit": "glc_hf.audit.exchange.export",
+    "export_audit": "glc_hf.audit.annotation_tools",
     "gather_votes": "glc_hf.labels.answers",
     "mark_trusted": "glc_hf.trusted",
     "merge_trusted": "glc_hf.trusted",
-    "push_audit": "glc_hf.audit.exchange.hub_dataset",
+    "push_audit": "glc_hf.audit.hub_dataset",
     "weak_labels": "glc_hf.noise.corrupt",
 }
 
 __all__ = [*_HOME_OF, "__version__"]
 
 if TYPE_CHECKING:
+    from glc_hf.audit.annotation_tools import export_audit as export_audit
     from glc_hf.audit.corrections import apply_decisions as apply_decisions
-    from glc_hf.audit.exchange.export import export_audit as export_audit
-    from glc_hf.audit.exchange.hub_dataset import push_audit as push_audit
+    from glc_hf.audit.hub_dataset import push_audit as push_audit
     from glc_hf.correction.estimators import estimate_corruption_matrix as estimate_corruption_matrix
     from glc_hf.correction.loss import corrected_cross_entropy as corrected_cross_entropy
     from glc_hf.labels.answers import gather_votes as gather_votes

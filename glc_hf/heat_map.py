@@ -29,8 +29,8 @@ def can_draw() -> bool:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches. It is none of pyplot: no global state, no display needed, nothing to
-    close."""
+    """An empty figure of this size in inches. It does not use pyplot: no global state, no display needed, nothing
+    to close."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -17,8 +17,7 @@ from glc_hf.labels.reading import (
     read_flags,
     read_labels,
 )
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import column_in_order, stored_column, with_columns
+from glc_hf.labels.storage import RowIndex, column_in_order, stored_column, with_columns
 from glc_hf.randomness import random_uint64
 from glc_hf.trusted import smallest
 

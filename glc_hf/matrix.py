@@ -12,8 +12,8 @@ import numpy as np
 
 from glc_hf.heat_map import draw_matrix, new_figure, panel_size
 from glc_hf.intervals import MATRIX_LEVEL, wilson_interval
-from glc_hf.json_files import read_json, read_probs
 from glc_hf.randomness import uniform_bits
+from glc_hf.run_files import read_json, read_probs
 
 
 if TYPE_CHECKING:

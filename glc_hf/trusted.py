@@ -31,8 +31,7 @@ from glc_hf.labels.reading import (
     require_column,
 )
 from glc_hf.labels.row_batch import RowBatch
-from glc_hf.labels.row_index import chunks
-from glc_hf.labels.storage import same_kind_of_list, typed_if_empty
+from glc_hf.labels.storage import chunks, same_kind_of_list, typed_if_empty
 from glc_hf.labels.transforms import add_columns, check_type, is_splits, on_splits
 from glc_hf.randomness import check_seed, random_uint64
 

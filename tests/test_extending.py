@@ -18,7 +18,8 @@ from tests.cli.conftest import text_rows, tiny_bert, write_csv  # noqa: F401  (a
 from tests.forked_python import python
 
 
-PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -77,3 +78,20 @@ def test_unknown_method_raises_clear_error(folder: Path, name: str, message: str
     (folder / "needs_more.py").write_text("import not_installed\n", encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         get_method(name)
+
+
+def test_every_folder_and_module_at_the_top_is_in_the_table() -> None:
+    table = PAGE.partition("## Folders")[2].partition("## Which files")[0]
+    named = set(
+        re.findall(r"`([\w/.]+)`", "".join(line.split("|")[1] for line in table.splitlines() if line[:1] == "|"))
+    )
+    found = {path for path in (ROOT / "glc_hf").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert named == {f"{path.name}/" if path.is_dir() else path.name for path in found} - {"__init__.py"}
+
+
+def test_every_file_to_change_exists() -> None:
+    table = PAGE.partition("## Which files")[2].partition("## A method")[0]
+    named = re.findall(r"`([\w/]+/(?:[\w.]+\.\w+)?)`", table)
+    assert len(named) > 20
+    missing = [name for name in named if not any((ROOT / top / name).exists() for top in ("glc_hf", "."))]
+    assert missing == []

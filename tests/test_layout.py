@@ -11,9 +11,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "glc_hf"
 # A folder (or a module at the top) may import those before it, not those after it.
 ORDER = (
-    "_compat", "registry", "randomness", "intervals", "json_files", "heat_map", "matrix", "labels",
+    "_compat", "registry", "randomness", "intervals", "run_files", "heat_map", "matrix", "labels",
     "data", "trusted", "hold_out", "noise", "correction", "voted", "methods", "hub",
-    "output_folder", "audit", "training", "backbones", "experiments", "cli",
+    "audit", "training", "backbones", "experiments", "cli",
 )  # fmt: skip
 # The names of `glc_hf/__init__.py` are imported lazily, by their modules.
 FILES = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]

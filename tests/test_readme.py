@@ -104,7 +104,7 @@ def test_every_sweep_command_is_valid(page: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Preset, "rows_of", lambda self, data_root, limit: (None, None, None))
     found = [command[1:] for command in commands(page) if command[0] == "sweep"]
     for command in found:
-        options = sweep.parser().parse_args(command)
+        options = sweep.sweep_parser().parse_args(command)
         options.data_root = None
         curves, _ = sweep.curves(options)
         assert curves

@@ -21,7 +21,7 @@ from datasets import Dataset, load_dataset
 import glc_hf
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer
 from glc_hf.cli.main import COMMANDS
-from tests.audit.exchange.test_label_studio import annotated
+from tests.audit.test_label_studio import annotated
 from tests.test_readme import PAGES, ROOT, blocks, commands, shell_lines
 from tests.training.tiny import bert, config, noisy_text_rows
 
@@ -83,8 +83,9 @@ def test_every_command_is_accepted_by_its_parser(page: str) -> None:
         if name == "train":
             parse(words)
         elif words:
-            module = importlib.import_module(COMMANDS[name][0])
-            getattr(module, "parser", getattr(module, "_parser", None))().parse_args(words)
+            module_name, function = COMMANDS[name].path.split(":")
+            module = importlib.import_module(f"glc_hf.cli.{module_name}")
+            getattr(module, "parser" if function == "main" else f"{function}_parser")().parse_args(words)
 
 
 def test_options_in_the_table_for_csv_files_exist() -> None:

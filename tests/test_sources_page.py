@@ -102,7 +102,7 @@ def test_every_command_is_accepted_by_its_parser() -> None:
         if name == "train":
             parse(words)
         else:
-            {"audit": audit, "card": card}[name]._parser().parse_args(words)
+            {"audit": audit, "card": card}[name].parser().parse_args(words)
     assert kinds.count("train") == 3
 
 

@@ -121,7 +121,7 @@ def test_the_number_of_drawn_tokens_is_exact_and_ignored_tokens_are_never_drawn(
 def test_token_flags_are_the_same_for_any_chunk_size(sentences, monkeypatch):
     dataset = sentences.remove_columns("trusted").shuffle(seed=0)
     whole = mark_trusted(dataset, fraction=0.25, level="token", label_column="labels")
-    monkeypatch.setattr("glc_hf.labels.row_index.CHUNK_SIZE", 50)
+    monkeypatch.setattr("glc_hf.labels.storage.CHUNK_SIZE", 50)
     assert mark_trusted(dataset, fraction=0.25, level="token", label_column="labels")[:] == whole[:]
 
 

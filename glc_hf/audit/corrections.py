@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 
 from glc_hf._compat import indices_table
-from glc_hf.audit.decisions import SKIP, Decision, Decisions
-from glc_hf.audit.row_checks import as_text, fingerprint, row_checks
-from glc_hf.audit.suggestions import read_suggestions
+from glc_hf.audit.dataset_file import as_text, fingerprint, row_checks
+from glc_hf.audit.decisions import SKIP, Decision, Decisions, read_suggestions
 from glc_hf.labels.columns import LABEL_SOURCE_COLUMN, ORIGINAL_LABEL_COLUMN, find_label_column
 from glc_hf.labels.reading import IGNORED_LABEL, class_names, parse_flag
 from glc_hf.labels.storage import column_in_order, is_list_type, with_columns
@@ -102,7 +101,7 @@ def correct_labels(
     audit: str | Path | None = None,
     force: bool = False,
 ) -> Corrections:
-    """The work of [`apply_decisions`], which has the same arguments; returns the counts too."""
+    """Apply decisions as [`apply_decisions`] does, and return the counts too."""
     if (auto_fix is None) != (audit is None):
         raise ValueError("auto_fix (a probability) takes suggestions from audit (a file): give both or none of them.")
     suggestions = [] if audit is None or auto_fix is None else read_suggestions(audit, auto_fix, dataset)

@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset, Image, LargeList, List, Value
 
+from glc_hf.audit.dataset_file import dataset_facts, row_checks
 from glc_hf.audit.findings import COLUMNS, GIVEN, SUGGESTED, Findings
-from glc_hf.audit.row_checks import dataset_facts, row_checks
 from glc_hf.correction.sources import SourceTable
-from glc_hf.data.csv_format import mark_formula
+from glc_hf.data.data_files import mark_formula
 
 
 PARQUET_FILE, CSV_FILE, PAGE_FILE = "audit.parquet", "audit.csv", "audit.html"
@@ -137,7 +137,7 @@ def make_page(
         title (`str`): Title of the page.
         page_rows (`int`): Maximum number of labels on the page, besides those of `reasons`; issues come first.
         warnings (`Sequence[str]`, *optional*): Reasons not to rely on the run, shown above the numbers.
-        sources ([`SourceTable`], *optional*): What each source is worth, if labels are votes of several sources.
+        sources ([`SourceTable`], *optional*): The quality of each source, if labels are votes of several sources.
         label_column (`str`, *optional*): Column of `rows` with the labels as they are in the dataset, if there is one.
         reasons (`Mapping[int, str]`, *optional*): The rows that are suggested to be checked next, best first, and why.
             They are marked. Of several labels of a row the most suspicious one is.

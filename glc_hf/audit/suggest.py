@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 from glc_hf.randomness import random_uint64
 
 
@@ -27,7 +27,7 @@ def value_of_checking(
     log_probs: np.ndarray, trusted_counts: np.ndarray, disagreement: np.ndarray | None = None
 ) -> np.ndarray:
     """
-    What checking each row is worth by itself: (1 − (p₁ − p₂)) · (1 + d) · Σ_y p(y | x) / √(1 + n_y), with the
+    The value of checking each row by itself: (1 − (p₁ − p₂)) · (1 + d) · Σ_y p(y | x) / √(1 + n_y), with the
     probabilities p₁ and p₂ of the two most probable classes, the disagreement d of the sources, and the number n_y of
     trusted rows of class y. Rows of classes with few trusted rows, whose row of Ĉ is uncertain, count more.
 

@@ -38,8 +38,6 @@ def timm_network(
     timm = require_timm()
     from transformers.models.timm_wrapper import TimmWrapperConfig, TimmWrapperForImageClassification
 
-    from glc_hf.backbones.base import label_mapping
-
     if image_size is not None and _takes_image_size(timm, architecture, image_size):
         model_args["img_size"] = image_size
     network = _create(timm, architecture, num_classes=len(label_names), **model_args)
@@ -54,6 +52,14 @@ def timm_network(
     # transformers initializes with a standard deviation that does not suit convolutions: use timm's weights.
     model.timm_model.load_state_dict(network.state_dict())
     return model
+
+
+def label_mapping(label_names: list[str]) -> dict[str, Any]:
+    """`id2label` and `label2id` of a model configuration."""
+    return {
+        "id2label": dict(enumerate(label_names)),
+        "label2id": {name: label for label, name in enumerate(label_names)},
+    }
 
 
 def pretrained_features(

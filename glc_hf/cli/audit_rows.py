@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The work of `glc-hf audit`: load rows in the classes of a saved model, audit them, and write the files."""
+"""An audit with a saved model, for `glc-hf audit`: load the rows with its classes, audit them, and write the files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pandas as pd
 import pyarrow.compute as pc
 from datasets import Dataset, Image, List, Value
 
-from glc_hf.audit.exchange.export import TOOLS, write_export
-from glc_hf.audit.exchange.review_items import ReviewItems, check_exportable, issues_and
+from glc_hf.audit.annotation_tools import TOOLS, write_export
 from glc_hf.audit.findings import (
     COLUMNS,
     GIVEN,
@@ -25,8 +24,9 @@ from glc_hf.audit.findings import (
     Findings,
     check_audit_columns,
 )
-from glc_hf.audit.judging import REASON, ROW, Judged, judge
+from glc_hf.audit.label_audit import REASON, ROW, LabelAudit, audit_labels
 from glc_hf.audit.page import write_audit, write_frame
+from glc_hf.audit.review_items import ReviewItems, check_exportable, issues_and
 from glc_hf.cli.answer_file import add_answers, check_task, columns_of, columns_of_votes, with_label_column
 from glc_hf.cli.data import Rows, choose_split, load_rows, load_splits
 from glc_hf.cli.model import check_labels_fit, prepare
@@ -36,8 +36,7 @@ from glc_hf.cli.report import DIGITS
 from glc_hf.correction.reliability import matrix_warnings, same_row_for_every_class
 from glc_hf.correction.sources import SourceTable
 from glc_hf.correction.verdict import Verdict
-from glc_hf.data.label_spelling import normalize_labels
-from glc_hf.data.label_values import is_missing
+from glc_hf.data.label_values import is_missing, normalize_labels
 from glc_hf.hub.facts import check_classes, read_facts
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels
 from glc_hf.labels.reading import IGNORED_LABEL, read_flags
@@ -45,7 +44,7 @@ from glc_hf.labels.storage import column_in_order, is_list_type
 from glc_hf.matrix import MATRIX_FILE, CorruptionMatrix
 from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices, load_sources
 from glc_hf.noise.families import WEAK
-from glc_hf.output_folder import COMPARISON_FILE
+from glc_hf.run_files import COMPARISON_FILE
 from glc_hf.training.config import GLCConfig
 from glc_hf.training.trainer import GLCTrainer
 
@@ -54,7 +53,7 @@ _TASKS = {"text-classification": "text", "token-classification": "token", "image
 SUGGEST_FILE = "suggest.csv"
 _WORD = "__word__"
 # Values of a row without a label.
-_NOT_JUDGED = {GIVEN: IGNORED_LABEL, SUGGESTED: IGNORED_LABEL, P_WRONG: 0.0, IS_ISSUE: False, SCORE: 1.0}
+_NO_LABEL = {GIVEN: IGNORED_LABEL, SUGGESTED: IGNORED_LABEL, P_WRONG: 0.0, IS_ISSUE: False, SCORE: 1.0}
 # Options of the run about how rows are read.
 _READING = ("delimiter", "encoding", "normalize_labels", "on_missing")
 _VOTE_COLUMNS = ("source_columns", "votes_column")
@@ -162,9 +161,9 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     known = matrix if sources is None else None
     trainer = GLCTrainer(prepared.model, options.config, data_collator=prepared.collator, corruption_matrix=known)
     trainer.given_sources = sources
-    judged = judge(trainer, prepared.train, arguments.folds)
-    audited = _add_columns(raw, rows, numbers, judged.audited())
-    findings = Findings.of(audited, matrix, judged.note, judged.evidence())
+    audit = audit_labels(trainer, prepared.train, arguments.folds)
+    audited = _add_columns(raw, rows, numbers, audit.audited())
+    findings = Findings.of(audited, matrix, audit.note, audit.evidence())
     output = Path(arguments.output_dir).expanduser() if arguments.output_dir else folder / "audit"
     name = options.data.dataset or (facts.get("dataset") or {}).get("name") or "the run"
     title = f"Label audit: {Path(name).name if Path(name).exists() else name}"
@@ -172,7 +171,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
     inputs = rows.columns.inputs
     label = rows.columns.label if rows.columns.label in raw.column_names else None
     trusted = int(read_flags(rows.train, flag).values.sum()) if flag in rows.train.column_names else 0
-    suggestions = _suggestions(judged, arguments.suggest, raw, numbers, inputs) if arguments.suggest else None
+    suggestions = _suggestions(audit, arguments.suggest, raw, numbers, inputs) if arguments.suggest else None
     reasons = {} if suggestions is None else dict(zip(suggestions[ROW], suggestions[REASON], strict=True))
     if not trainer.is_world_process_zero():
         return FolderAudit(findings, trusted, [], warnings, len(reasons), 0, audited, name)
@@ -194,10 +193,10 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
 
 
 def _suggestions(
-    judged: Judged, number: int, raw: Dataset, numbers: np.ndarray, inputs: tuple[str, ...]
+    audit: LabelAudit, number: int, raw: Dataset, numbers: np.ndarray, inputs: tuple[str, ...]
 ) -> pd.DataFrame:
     """Return the rows to check next, best first, without images."""
-    suggested = judged.suggested(number).with_format(None)
+    suggested = audit.suggested(number).with_format(None)
     rows = numbers[list(suggested[ROW])].tolist()
     columns: dict[str, Any] = {ROW: rows}
     chosen = raw.with_format(None).select(rows)
@@ -206,7 +205,7 @@ def _suggestions(
             columns[name] = [" ".join(map(str, text)) if isinstance(text, list) else text for text in chosen[name]]
     for name in (GIVEN, SUGGESTED):
         # Lists of token labels are in the other files.
-        columns[name] = [None if isinstance(label, list) else judged.class_name(label) for label in suggested[name]]
+        columns[name] = [None if isinstance(label, list) else audit.class_name(label) for label in suggested[name]]
     return pd.DataFrame({**columns, REASON: list(suggested[REASON])})
 
 
@@ -288,8 +287,8 @@ def _vote_columns(of_run: dict[str, Any], arguments: Namespace) -> dict[str, Any
 def _load(
     options: TrainOptions, matrix: CorruptionMatrix, task: str, arguments: Namespace
 ) -> tuple[Dataset, Rows, np.ndarray]:
-    """Return the rows as loaded; those to judge, with the class numbers of the model and boolean flags; and their
-    numbers among the rows as loaded: with `on_missing="skip"`, rows without a label are not judged."""
+    """Return the rows as loaded; those to audit, with the class numbers of the model and boolean flags; and their
+    numbers among the rows as loaded: with `on_missing="skip"`, rows without a label are left out."""
     data = options.data
     if options.noise.simulated or data.dataset is None:
         rows = load_rows(options)
@@ -357,8 +356,8 @@ def _without_missing_flags(dataset: Dataset, column: str) -> Dataset:
 
 
 def _add_columns(raw: Dataset, rows: Rows, numbers: np.ndarray, audited: Dataset) -> Dataset:
-    """Add the columns of the audit to the rows as loaded; for token labels, one value per word. A row that was not
-    judged has the given and the suggested label -100."""
+    """Add the columns of the audit to the rows as loaded; for token labels, one value per word. A row that was left
+    out has the given and the suggested label -100."""
     audited = audited.with_format(None)
     columns = {name: list(audited[name]) for name in COLUMNS}
     if rows.columns.task == "token":
@@ -366,7 +365,7 @@ def _add_columns(raw: Dataset, rows: Rows, numbers: np.ndarray, audited: Dataset
     for name in COLUMNS:
         values = columns[name]
         if len(numbers) < len(raw):
-            values = [_NOT_JUDGED[name]] * len(raw)
+            values = [_NO_LABEL[name]] * len(raw)
             for number, value in zip(numbers.tolist(), columns[name], strict=True):
                 values[number] = value
         raw = raw.add_column(name, values, feature=audited.features[name])
@@ -374,8 +373,8 @@ def _add_columns(raw: Dataset, rows: Rows, numbers: np.ndarray, audited: Dataset
 
 
 def _per_word(columns: dict[str, Any], words: Any, labels: Any) -> dict[str, list[list[Any]]]:
-    """Map values from tokens to words. A truncated word, or one labeled -100, keeps its label and has no p_wrong; nor
-    has a word without a vote and a label."""
+    """Map values from tokens to words. A truncated word, or one labeled -100, keeps its label and has no p_wrong. A
+    word with neither a vote nor a label has no p_wrong either."""
     result: dict[str, list[list[Any]]] = {name: [] for name in COLUMNS}
     for row, given in enumerate(labels):
         # In rows with votes, a label may be missing (-1).

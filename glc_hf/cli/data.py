@@ -26,8 +26,7 @@ from glc_hf.cli.digits import digits_dataset
 from glc_hf.cli.options import DEFAULT_TRUSTED_FRACTION
 from glc_hf.data.data_files import choose_split, load_splits
 from glc_hf.data.dataset_check import check_dataset
-from glc_hf.data.label_spelling import normalize_labels
-from glc_hf.data.label_values import EVAL, GOLD, TRAIN, skip_missing
+from glc_hf.data.label_values import EVAL, GOLD, TRAIN, normalize_labels, skip_missing
 from glc_hf.hold_out import TooFewTrustedRows, held_out_trusted_rows, trusted_part, trusted_rows
 from glc_hf.labels.columns import Columns, has_labels, is_list_feature, number_of_classes
 from glc_hf.labels.encoding import check_words, encode_flags, encode_labels

@@ -2,14 +2,15 @@
 """
 Entry point of `glc-hf`: runs a command and turns errors into one line and an exit code.
 
-A command is a module with `main(argv)` and, optionally, `when_interrupted(argv)`, the text to print when it stops. The
-modules in `COMMANDS` import torch and transformers inside their functions, so that help is printed at once.
+The modules in `COMMANDS` import torch and transformers inside their functions, so that help is printed at once.
 """
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
+import platform
 import re
 import signal
 import sys
@@ -17,23 +18,42 @@ import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from glc_hf import __version__
 
 
-COMMANDS = {  # name: (module, help)
-    "check": ("glc_hf.cli.commands.check", "Look for problems in a dataset before training on it."),
-    "train": ("glc_hf.cli.train", "Train a model on noisy labels with a few trusted ones."),
-    "audit": ("glc_hf.cli.commands.audit", "Find the labels of a dataset that look wrong; write a table and a page."),
-    "review": ("glc_hf.cli.commands.review", "Open the page of an audit, to decide on its labels."),
-    "apply": ("glc_hf.cli.commands.apply", "Write a dataset with the labels that were decided on."),
-    "card": ("glc_hf.cli.commands.card", "Write the model card of a trained folder again."),
-    "sweep": ("glc_hf.cli.commands.sweep", "Run the experiments of the paper and append to a results file."),
-    "table": ("glc_hf.cli.commands.table", "Make the paper's tables from the results of a sweep."),
-    "plot": ("glc_hf.cli.commands.plot", "Plot error curves and matrices from the results of a sweep."),
-    "env": ("glc_hf.cli.commands.env", "Print the versions that a bug report needs."),
+class Command(NamedTuple):
+    """
+    A command of `glc-hf`.
+
+    Attributes:
+        path: `module:function` below `glc_hf.cli`. The function takes the arguments that follow the command.
+        help: What the command does.
+        hint: Name of a function in the module that takes the same arguments and returns the text to print when the
+            command is interrupted.
+    """
+
+    path: str
+    help: str
+    hint: str | None = None
+
+
+COMMANDS = {
+    "check": Command("commands.check:main", "Look for problems in a dataset before training on it."),
+    "train": Command("train:main", "Train a model on noisy labels with a few trusted ones.", "when_interrupted"),
+    "audit": Command("commands.audit:main", "Find the labels of a dataset that look wrong; write a table and a page."),
+    "review": Command("commands.review:review", "Open the page of an audit, to decide on its labels."),
+    "apply": Command("commands.review:apply", "Write a dataset with the labels that were decided on."),
+    "card": Command("commands.card:main", "Write the model card of a trained folder again."),
+    "sweep": Command(
+        "commands.sweep:sweep", "Run the experiments of the paper and append to a results file.", "when_interrupted"
+    ),
+    "table": Command("commands.sweep:table", "Make the paper's tables from the results of a sweep."),
+    "plot": Command("commands.sweep:plot", "Plot error curves and matrices from the results of a sweep."),
+    "env": Command("main:env", "Print the versions that a bug report needs."),
 }
 OK, FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 # Control characters except tabs and ends of lines, and marks that reverse the direction of writing.
@@ -96,18 +116,20 @@ def _run(name: str, argv: list[str], debug: bool) -> int:
 def _run_command(name: str, argv: list[str], debug: bool) -> int:
     module = None
     try:
-        module = import_module(COMMANDS[name][0])
-        return module.main(argv) or OK
+        module_name, function = COMMANDS[name].path.split(":")
+        module = import_module(f"glc_hf.cli.{module_name}")
+        return getattr(module, function)(argv) or OK
     except KeyboardInterrupt as stop:
         terminated = isinstance(stop, Terminated)
-        print(f"\n{'terminated' if terminated else 'interrupted'}. {_hint(module, argv)}".rstrip(), file=sys.stderr)
+        how = "terminated" if terminated else "interrupted"
+        print(f"\n{how}. {_hint(module, name, argv)}".rstrip(), file=sys.stderr)
         return TERMINATED if terminated else INTERRUPTED
     except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
         if _is_full_disk(error):
-            return _fail(f"the disk is full ({error}): free some space. {_hint(module, argv)}", FAILED)
+            return _fail(f"the disk is full ({error}): free some space. {_hint(module, name, argv)}", FAILED)
         if not isinstance(error, (ValueError, OSError, ImportError, FloatingPointError)):
             traceback.print_exc()
             return _fail(f"{type(error).__name__}: {error} (unexpected; a bug report needs `glc-hf env`)", FAILED)
@@ -118,9 +140,9 @@ def _run_command(name: str, argv: list[str], debug: bool) -> int:
         return _fail(str(error) or type(error).__name__, FAILED if failed else BAD_INPUT)
 
 
-def _hint(module: ModuleType | None, argv: list[str]) -> str:
-    explain = getattr(module, "when_interrupted", None)
-    return explain(argv) if explain else ""
+def _hint(module: ModuleType | None, name: str, argv: list[str]) -> str:
+    hint = COMMANDS[name].hint
+    return getattr(module, hint)(argv) if module is not None and hint is not None else ""
 
 
 def _is_full_disk(error: Exception) -> bool:
@@ -157,7 +179,7 @@ def _take_debug(argv: list[str]) -> tuple[list[str], bool]:
 
 
 def _help() -> str:
-    commands = "\n".join(f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items())
+    commands = "\n".join(f"  {name:<12}{command.help}" for name, command in COMMANDS.items())
     return f"""usage: glc-hf COMMAND [options]
 
 Train on bad labels with a few good ones: Gold Loss Correction for the Hugging Face stack.
@@ -171,6 +193,41 @@ options:
   --version   Show the version.
 
 `glc-hf train` without options trains on noisy digits as a demonstration (about a minute)."""
+
+
+def env(argv: list[str]) -> int:
+    """Run `glc-hf env`: print package versions and hardware for a bug report, without user names or paths."""
+    from glc_hf._compat import versions
+
+    parser = argparse.ArgumentParser(prog="glc-hf env", description="Print the versions that a bug report needs.")
+    parser.parse_args(argv)
+    # Not platform.platform(): a kernel release may contain the name of the machine's owner.
+    system = f"{platform.system()} {platform.machine()}, {platform.python_implementation()}"
+    facts = {**versions(), "platform": system, "CPU": _cpu(), "GPU": _gpu()}
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name:<{width}}  {value}")
+    return 0
+
+
+def _cpu() -> str:
+    model = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    return f"{model or 'unknown'}, {os.cpu_count()} cores"
+
+
+def _gpu() -> str:
+    try:
+        import torch
+    except ImportError:
+        return "unknown (torch is not installed)"
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())]
+        return f"{', '.join(names)} (CUDA {torch.version.cuda})"
+    return "Apple MPS" if torch.backends.mps.is_available() else "none"
 
 
 if __name__ == "__main__":

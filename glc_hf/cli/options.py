@@ -54,7 +54,8 @@ class DataArguments:
         "of all rows if noise is simulated, 20 percent of the trusted rows otherwise.",
     )
     eval_dataset: str | None = _option(
-        None, "Second dataset or file, to evaluate on. Of several splits, --eval-split, else test, else validation."
+        None,
+        "Second dataset or file, to evaluate on. If it has several splits: --eval-split, else test, else validation.",
     )
     trusted_dataset: str | None = _option(None, "Second dataset or file, whose labels are all trusted.")
     answers: str | None = _option(
@@ -73,7 +74,7 @@ class DataArguments:
         None, "Column of row ids (integers) for simulated noise. By default the position."
     )
     normalize_labels: bool = _option(
-        False, "Merge class names that differ only in case or blanks. The most frequent spelling is kept."
+        False, "Merge class names that differ only in case or spaces. The most frequent spelling is kept."
     )
     on_missing: str = _option(
         "error", "What to do with rows without a label or a flag: stop, or leave them out.", choices=list(ON_MISSING)
@@ -91,7 +92,7 @@ class DataArguments:
             _check_at_least_one(name, getattr(self, name))
         _check_choice("on_missing", self.on_missing, ON_MISSING)
         if self.delimiter is not None or self.encoding is not None:
-            from glc_hf.data.csv_format import check_encoding, parse_delimiter
+            from glc_hf.data.data_files import check_encoding, parse_delimiter
 
             if self.delimiter is not None:
                 self.delimiter = parse_delimiter(self.delimiter)
@@ -196,7 +197,7 @@ class ModelArguments:
     trust_remote_code: bool = _option(False, "Allow a model repository to run its code on this machine.")
     model_revision: str | None = _option(None, "Branch, tag or commit of the model.")
     overwrite_output_dir: bool = _option(
-        False, "Write to --output-dir although it has files that are not of a run. Files of the same name are lost."
+        False, "Write to --output-dir even if it has files that no run has written. Files of the same name are lost."
     )
     trust_config: bool = _option(
         False,

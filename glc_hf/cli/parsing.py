@@ -17,7 +17,7 @@ from glc_hf.methods import get_method
 from glc_hf.training.config import GLCConfig
 
 
-# Values of `--resume_from_checkpoint` that are no path.
+# Values of `--resume_from_checkpoint` that are not a path.
 _RESUME = {"true": True, "false": None}
 
 

@@ -22,7 +22,7 @@ from glc_hf.hub.facts import read_facts, write_facts
 from glc_hf.hub.model_card import write_card
 from glc_hf.methods import get_method
 from glc_hf.noise.families import WEAK
-from glc_hf.output_folder import COMPARISON_FILE, check_output_folder, locked
+from glc_hf.run_files import COMPARISON_FILE, check_output_folder, locked
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.trainer import GLCTrainer
 

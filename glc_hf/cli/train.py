@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
         return 0
     import pyarrow
 
-    # The handlers of pyarrow would keep a Ctrl-C to themselves if a file is read to its end before they look at it.
+    # The handlers of pyarrow would lose a Ctrl-C if a file is read to its end before they check for it.
     pyarrow.enable_signal_handlers(False)
     options = parse(argv)
     set_up_messages(quiet=bool(options.config.disable_tqdm), main_process=options.config.process_index == 0)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from glc_hf.randomness import random_uint64
 
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ _PENALTIES = tuple(10 ** (-exponent / 2) for exponent in range(4, 15))  # 1e-2 �
 _DEFAULT_PENALTY = 1e-4
 _MAX_ITERATIONS = 200
 _MAX_HISTORY_NUMBERS = 2**27  # in the history of L-BFGS; each step takes twice the size of the head
+_COVARIANCE_ROWS = 20_000  # behind the correlated prior, about
+_MAX_PRIOR_FEATURES = 2048  # with more, the prior takes longer than the fits
 
 
 @dataclass
@@ -51,9 +55,18 @@ class LinearHead:
         return LinearHead(*(tensor.to(device) for tensor in (self.weight, self.bias, self.mean, self.scale)))
 
 
-def _parameters(head: LinearHead) -> Tensor:
-    """Weight and bias as one tensor, a copy."""
-    return torch.cat([head.weight, head.bias.unsqueeze(0)])
+class Prior(NamedTuple):
+    """
+    What keeps the weights of a head small if items are few.
+
+    Attributes:
+        penalty: Weight decay.
+        root: Of the correlated prior; `None` if the weights of all features are equally large before items are seen.
+            See [`FeatureTable.correlated_prior`].
+    """
+
+    penalty: float
+    root: Tensor | None = None
 
 
 class FeatureTable:
@@ -109,6 +122,32 @@ class FeatureTable:
         scale = torch.where(deviation > 1e-6 * mean.abs() + 1e-12, deviation, torch.ones_like(deviation))
         return mean.float().to(self.device), (scale * math.sqrt(width)).float().to(self.device)
 
+    def correlated_prior(self) -> Tensor | None:
+        """
+        `(D, D)`: the root L of a prior N(0, L · Lᵀ) of the weights of a head, L · Lᵀ ∝ ½ · I + ½ · correlation of the
+        features. Directions in which the features of a pretrained network differ more say more about the classes. With
+        few rows, the weights of other directions would only fit what is particular to these rows. `None` if there are
+        too many features.
+        """
+        width = self.features.shape[1]
+        if width > _MAX_PRIOR_FEATURES:
+            return None
+        count = float(self.reduce(torch.tensor([float(len(self.features))], dtype=torch.float64)))
+        # The same items for any number of processes.
+        draws = torch.from_numpy(random_uint64("prior", 0, self.numbers.numpy()) / 2.0**64)
+        rows = (draws * count < _COVARIANCE_ROWS).nonzero().squeeze(1)
+        sums = torch.zeros(width + 1, width, dtype=torch.float64)
+        for chunk, part in self._chunks(rows, width)():
+            standardized = ((chunk - self.mean) / self.scale).double().cpu() * math.sqrt(width)
+            sums[:-1] += standardized.t() @ standardized
+            sums[-1] += len(part)
+        sums = self.reduce(sums)
+        correlation = sums[:-1] / sums[-1].clamp(min=1.0)
+        mixed = (correlation + torch.eye(width, dtype=torch.float64)) / 2
+        # A penalty has the same effect with any prior: the variance of the features times L is 1 on average.
+        mixed /= ((mixed * correlation).sum() / width).clamp(min=1e-6)
+        return torch.linalg.cholesky(mixed).float().to(self.device)
+
     def rows_of(self, numbers: Tensor) -> Tensor:
         """Return the table rows of these item numbers, without the items of other processes."""
         return torch.isin(self.numbers, numbers).nonzero().squeeze(1)
@@ -139,9 +178,10 @@ class FeatureTable:
         trusted_weight: float = 1.0,
         start: LinearHead | None = None,
         center: LinearHead | None = None,
+        prior: Tensor | None = None,
     ) -> LinearHead:
         """
-        Fit the head that minimizes the mean loss plus `penalty` · ‖weight‖², by full-batch L-BFGS.
+        Fit the head that minimizes the mean loss plus `penalty` · ‖L⁻¹ · weight‖², by full-batch L-BFGS.
 
         Args:
             rows, labels (`Tensor` of shape `(n,)`): Table rows and their labels.
@@ -154,8 +194,10 @@ class FeatureTable:
             trusted (`Tensor` of shape `(n,)`, *optional*): Rows whose labels are correct; they get no correction.
             trusted_weight (`float`, *optional*, defaults to 1.0): Weight of each trusted row.
             start ([`LinearHead`], *optional*): Initial weights.
-            center ([`LinearHead`], *optional*): The penalty is `penalty` · ‖weight − center.weight‖², and the same for
-                the bias.
+            center ([`LinearHead`], *optional*): The penalty is `penalty` · ‖L⁻¹ · (weight − center.weight)‖², and
+                ‖bias − center.bias‖² for the bias.
+            prior (`Tensor` of shape `(D, D)`, *optional*): L, lower triangular, such as `correlated_prior`. Defaults
+                to the identity.
         """
         labels = labels.to(self.device)
         weights = torch.ones(len(rows), device=self.device)
@@ -171,7 +213,7 @@ class FeatureTable:
         if start is None:
             parameters = torch.zeros(self.features.shape[1] + 1, num_labels, device=self.device)
         else:
-            parameters = _parameters(start).to(self.device)
+            parameters = self._parameters(start, prior)
         optimizer = torch.optim.LBFGS(
             [parameters],
             max_iter=_MAX_ITERATIONS,
@@ -184,11 +226,11 @@ class FeatureTable:
         # Without a center, the bias is free: it has to fit the frequencies of the classes.
         middle, penalized = torch.zeros(1, device=self.device), len(parameters) - 1
         if center is not None:
-            middle, penalized = _parameters(center).to(self.device), len(parameters)
+            middle, penalized = self._parameters(center, prior), len(parameters)
 
-        def losses_and_errors(chunk: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
+        def losses_and_errors(head: LinearHead, chunk: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
             """The loss of each row, and its gradient with respect to the logits."""
-            log_probs, own = self._head(parameters).logits(chunk).log_softmax(dim=-1), labels[part].unsqueeze(1)
+            log_probs, own = head.logits(chunk).log_softmax(dim=-1), labels[part].unsqueeze(1)
             errors = log_probs.exp()
             plain = -log_probs.gather(1, own).squeeze(1)
             if by_label is not None:
@@ -208,13 +250,15 @@ class FeatureTable:
 
         def closure() -> Tensor:
             sums = torch.zeros(parameters.numel() + 1, dtype=torch.float64)
+            head = self._head(parameters, prior)
             for chunk, part in chunks():
-                losses, errors = losses_and_errors(chunk, part)
+                losses, errors = losses_and_errors(head, chunk, part)
                 share = weights[part] / total
                 errors *= share.unsqueeze(1)
                 # Narrow matrices multiply faster from the left.
                 products, bias = (errors.t() @ chunk).t(), errors.sum(dim=0)
                 gradient = (products - torch.outer(self.mean, bias)) / self.scale.unsqueeze(1)
+                gradient = gradient if prior is None else prior.t() @ gradient
                 sums[:-1] += torch.cat([gradient, bias.unsqueeze(0)]).flatten().double().cpu()
                 sums[-1] += (losses * share).sum().double().cpu()
             sums = self.reduce(sums)
@@ -224,10 +268,19 @@ class FeatureTable:
             return sums[-1].float() + penalty * distance.square().sum().cpu()
 
         optimizer.step(closure)
-        return self._head(parameters)
+        return self._head(parameters, prior)
 
-    def _head(self, parameters: Tensor) -> LinearHead:
-        return LinearHead(parameters[:-1], parameters[-1], self.mean, self.scale)
+    def _head(self, parameters: Tensor, prior: Tensor | None) -> LinearHead:
+        """The head of L⁻¹ · weight and the bias, which are the variables of the optimizer."""
+        weight = parameters[:-1] if prior is None else prior @ parameters[:-1]
+        return LinearHead(weight, parameters[-1], self.mean, self.scale)
+
+    def _parameters(self, head: LinearHead, prior: Tensor | None) -> Tensor:
+        """L⁻¹ · weight and the bias of a head as one tensor, a copy."""
+        weight = head.weight.to(self.device)
+        if prior is not None:
+            weight = torch.linalg.solve_triangular(prior, weight, upper=False)
+        return torch.cat([weight, head.bias.to(self.device).unsqueeze(0)])
 
     def fit_path(
         self, rows: Tensor, labels: Tensor, num_labels: int, held_out: Tensor

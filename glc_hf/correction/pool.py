@@ -4,6 +4,7 @@ been fitted to."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glc_hf.correction.linear import FeatureTable, LinearHead
+from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
 from glc_hf.correction.pool_data import MEMBERS, PoolData
-from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, symmetric_noise
+from glc_hf.correction.refinement import refine_with_linear_model, smoothed_estimate
 from glc_hf.correction.sources import SourceModel
 
 
@@ -23,6 +24,7 @@ _SHARE, _VOTES_SHARE = 0.15, 0.3
 # Strength of the prior of the weights, in trusted items.
 _PRIOR = 10.0
 _STACK_SCALE = 3.0
+_FEW_TRUSTED = 50
 # Members that are fitted to trusted items only, close to another member.
 _TUNED = {"tuned": "plain", "glc_tuned": "glc", "majority_tuned": "majority"}
 _LOWEST_LOG_PROB, _LOWEST_LIKELIHOOD = -8.0, 1e-4
@@ -32,79 +34,7 @@ _GIVEN_WEIGHT = 0.3
 _WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25)
 
 
-# ---------------------------------------------------------------------- the matrix
-def smoothed_estimate(sums: Tensor, counts: Tensor) -> Tensor:
-    """
-    The gold estimate with one more row per class: a row of average noise, so that classes with few trusted items, or
-    none, are close to it.
-
-    Args:
-        sums (`Tensor` of shape `(K, K)`): Sums of p̂(noisy label | x) over the trusted items of each class.
-        counts (`Tensor` of shape `(K,)`): Number of these items.
-    """
-    sums, counts = sums.double(), counts.double()
-    seen = counts > 0
-    diagonal = float((sums.diagonal()[seen] / counts[seen]).mean()) if seen.any() else 1.0
-    smoothed = sums + symmetric_noise(len(sums), diagonal).to(sums)
-    return smoothed / smoothed.sum(dim=1, keepdim=True)
-
-
-def refine_with_linear_model(
-    table: FeatureTable,
-    rows: Tensor,
-    labels: Tensor,
-    trusted: Tensor,
-    untrusted: Tensor,
-    estimate: Tensor,
-    counts: Tensor,
-    *,
-    penalty: float,
-    trusted_weight: float,
-    rounds: int = 2,
-) -> tuple[Tensor, LinearHead]:
-    """
-    Refine a matrix with a linear model of the true labels. The model is fitted with the loss corrected by the current
-    matrix, and the matrix becomes the most likely one given the model; see
-    [`~correction.refinement.most_likely_matrix`]. After two rounds it hardly changes.
-
-    Args:
-        table ([`FeatureTable`]): The features.
-        rows (`Tensor` of shape `(n,)`): Table rows to fit on.
-        labels (`Tensor` of shape `(N,)`): The given label of each table row.
-        trusted (`Tensor` of shape `(n,)`): Flags of `rows`.
-        untrusted (`Tensor`): Table rows of the untrusted items that the matrix should explain.
-        estimate (`Tensor` of shape `(K, K)`): The first estimate.
-        counts (`Tensor` of shape `(K,)`): Number of trusted items behind each of its rows.
-        penalty (`float`): Weight decay of the model.
-        trusted_weight (`float`): Weight of each trusted item.
-        rounds (`int`, *optional*, defaults to 2): How often.
-
-    Returns:
-        The matrix, and the head of the last round.
-    """
-    matrix, head = estimate, None
-    for _ in range(rounds):
-        head = table.fit(
-            rows,
-            labels[rows],
-            len(estimate),
-            penalty=penalty,
-            matrix=matrix,
-            trusted=trusted,
-            trusted_weight=trusted_weight,
-            start=head,
-        )
-        matrix = most_likely_matrix(
-            table.logits(head, untrusted).softmax(dim=-1),
-            labels[untrusted],
-            estimate,
-            counts.clamp(min=rare_class_threshold(counts)),
-            reduce=table.reduce,
-        )
-    assert head is not None  # there is at least one round
-    return matrix, head
-
-
+# ---------------------------------------------------------------------- fits
 def calibrated(table: FeatureTable, head: LinearHead, rows: Tensor, labels: Tensor) -> LinearHead:
     """The head with its logits times the t that minimizes the sum of the losses plus (log t)²: a model of noisy labels
     is as sure as these labels are, not as it should be of true ones."""
@@ -179,59 +109,69 @@ class Members:
     Args:
         data ([`PoolData`]): The items.
         noisy ([`LinearHead`]): The model of the noisy labels, fitted on untrusted items.
-        penalty (`float`): Its weight decay, also for the members that are fitted on untrusted items.
-        trusted_penalty (`float`): Weight decay of the members that are fitted on trusted items only.
-        tuning_penalty (`float`): The same for members that start from another one.
+        prior ([`Prior`]): Of the members that are fitted on untrusted items too.
+        trusted_prior ([`Prior`]): Of the members that are fitted on trusted items only.
+        tuning_prior ([`Prior`]): The same for members that start from another one.
         held_out (`int`, *optional*): Fold of the trusted items that are left out.
 
     Attributes:
         matrix: The refined matrix; `None` with several sources.
         sources: What the votes of each source say; `None` with one source.
-        penalties: The three of them.
+        priors: The three of them.
     """
 
     def __init__(
         self,
         data: PoolData,
         noisy: LinearHead,
-        penalty: float,
-        trusted_penalty: float,
-        tuning_penalty: float,
+        prior: Prior,
+        trusted_prior: Prior,
+        tuning_prior: Prior,
         held_out: int | None = None,
     ) -> None:
         table, labels, classes = data.table, data.labels, data.num_labels
-        self.data, self.noisy, self.penalty = data, noisy, penalty
-        self.penalties = penalty, trusted_penalty, tuning_penalty
+        self.data, self.noisy = data, noisy
+        self.priors = prior, trusted_prior, tuning_prior
         self.matrix: Tensor | None = None
         self.sources: SourceModel | None = None
         mine = data.trusted if held_out is None else data.trusted[data.fold != held_out]
         rows = torch.cat([mine, data.untrusted])
-        plain = table.fit(rows, labels[rows], classes, penalty=penalty, start=noisy)
+        plain = table.fit(rows, labels[rows], classes, penalty=prior.penalty, start=noisy, prior=prior.root)
         self.heads = {
             "plain": plain,
-            "trusted": table.fit(mine, labels[mine], classes, penalty=trusted_penalty),
+            "trusted": table.fit(mine, labels[mine], classes, penalty=trusted_prior.penalty, prior=trusted_prior.root),
         }
         self.heads["glc"] = self._fit_corrected(mine, rows, held_out)
         if data.voted is not None:
             most_votes = data.voted.majority(table.numbers)
             most_votes[mine] = labels[mine]
-            self.heads["majority"] = table.fit(rows, most_votes[rows], classes, penalty=penalty, start=plain)
+            self.heads["majority"] = table.fit(rows, most_votes[rows], classes, penalty=prior.penalty, start=plain)
         for name, center in _TUNED.items():
             if center in self.heads:
                 near = calibrated(table, self.heads[center], mine, labels[mine])
                 self.heads[name] = table.fit(
-                    mine, labels[mine], classes, penalty=tuning_penalty, start=near, center=near
+                    mine,
+                    labels[mine],
+                    classes,
+                    penalty=tuning_prior.penalty,
+                    start=near,
+                    center=near,
+                    prior=tuning_prior.root,
                 )
         stacked = FeatureTable(self._stacked(mine), table.numbers[mine], table.reduce, table.device)
         stacked.scale[-classes:] /= _STACK_SCALE
-        self.stack = stacked.fit(torch.arange(len(mine)), labels[mine], classes, penalty=trusted_penalty)
+        of_features = trusted_prior.root
+        root = None if of_features is None else torch.block_diag(of_features, torch.eye(classes).to(of_features))
+        self.stack = stacked.fit(
+            torch.arange(len(mine)), labels[mine], classes, penalty=trusted_prior.penalty, prior=root
+        )
 
     def _fit_corrected(self, mine: Tensor, rows: Tensor, held_out: int | None) -> LinearHead:
         """Fit `glc`, and the matrix or the sources with it, on `rows`, which start with the trusted rows `mine`."""
         data, table, labels = self.data, self.data.table, self.data.labels
         if data.voted is not None:
             left_out = None if held_out is None else data.numbers_of_fold(held_out)
-            self.heads["votes"], head, self.sources = fit_with_votes(data, mine, self.penalty, left_out)
+            self.heads["votes"], head, self.sources = fit_with_votes(data, mine, self.priors[0].penalty, left_out)
             return head
         sums = torch.zeros(data.num_labels, data.num_labels + 1, dtype=torch.float64)
         probs = F.pad(table.logits(self.noisy, mine).double().softmax(dim=-1), (0, 1), value=1.0)
@@ -245,7 +185,7 @@ class Members:
             data.untrusted,
             smoothed_estimate(sums[:, :-1], counts),
             counts,
-            penalty=self.penalty,
+            prior=self.priors[0],
             trusted_weight=data.weight_for(_SHARE, int(counts.sum())),
             # The first round makes nearly all of the difference.
             rounds=2 if held_out is None else 1,
@@ -351,7 +291,10 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
         penalty (`float`): Its weight decay.
     """
     reduce = data.table.reduce
-    penalties = (penalty, _best_penalty(data), _best_penalty(data, noisy))
+    roots = (None, data.table.correlated_prior())
+    # Few trusted items have large weights beside the untrusted ones, and need a prior there, too.
+    few = data.num_trusted < _FEW_TRUSTED and data.voted is None
+    priors = Prior(penalty, roots[few]), best_prior(data, roots), best_prior(data, roots, noisy)
     folds = range(data.num_folds)
     prior = torch.tensor(list(data.members.values()))
     log_probs = torch.zeros(data.num_trusted, len(prior), data.num_labels)
@@ -360,7 +303,7 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     labels[data.position], fold_of[data.position] = data.labels[data.trusted], data.fold
     votes = torch.zeros(data.num_trusted, data.num_labels)
     for fold in folds if len(folds) > 1 else ():
-        members = Members(data, noisy, *penalties, held_out=fold)
+        members = Members(data, noisy, *priors, held_out=fold)
         here = data.fold == fold
         log_probs[data.position[here]] = members.log_probs(data.trusted[here])
         if data.voted is not None:
@@ -370,7 +313,7 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     for fold in folds:  # the weights, too, must not have seen the item
         here = fold_of == fold
         pooled[here, 0] = combine(log_probs[here], pool_weights(log_probs[~here], labels[~here], prior))
-    members, held_out = Members(data, noisy, *penalties), torch.cat([log_probs, pooled], dim=1)
+    members, held_out = Members(data, noisy, *priors), torch.cat([log_probs, pooled], dim=1)
     weight = _GIVEN_WEIGHT if data.voted is None else _best_weight(pooled[:, 0], votes, labels)
     return Pool(members, pool_weights(log_probs, labels, prior), held_out, labels, weight)
 
@@ -419,16 +362,21 @@ def pool_weights(log_probs: Tensor, labels: Tensor, prior: Tensor | None = None)
 _PENALTIES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
 
-def _best_penalty(data: PoolData, center: LinearHead | None = None) -> float:
-    """The weight decay (towards `center`) with which trusted items predict the others best, over the folds."""
+def best_prior(data: PoolData, roots: Sequence[Tensor | None], center: LinearHead | None = None) -> Prior:
+    """The prior (around `center`) with which trusted items predict the others best, over the folds, with one of these
+    roots."""
     table, classes = data.table, data.num_labels
-    losses = torch.zeros(len(_PENALTIES), dtype=torch.float64)
+    losses = torch.zeros(len(roots), len(_PENALTIES), dtype=torch.float64)
     for fold in range(data.num_folds) if data.num_trusted > 1 else ():
         kept, left_out = data.trusted[data.fold != fold], data.trusted[data.fold == fold]
         near = None if center is None else calibrated(table, center, kept, data.labels[kept])
-        head = near
-        for index, penalty in enumerate(_PENALTIES):
-            head = table.fit(kept, data.labels[kept], classes, penalty=penalty, start=head, center=near)
-            logits = table.logits(head, left_out)
-            losses[index] += F.cross_entropy(logits, data.labels[left_out], reduction="sum").double()
-    return _PENALTIES[int(table.reduce(losses).argmin())]
+        for by_penalty, root in zip(losses, roots, strict=True):
+            head = near
+            for index, penalty in enumerate(_PENALTIES):
+                head = table.fit(
+                    kept, data.labels[kept], classes, penalty=penalty, start=head, center=near, prior=root
+                )
+                logits = table.logits(head, left_out)
+                by_penalty[index] += F.cross_entropy(logits, data.labels[left_out], reduction="sum").double()
+    root, penalty = divmod(int(table.reduce(losses).argmin()), len(_PENALTIES))
+    return Prior(_PENALTIES[penalty], roots[root])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glc_hf.correction.linear import FeatureTable
 from glc_hf.correction.sources.voted_items import VotedItems
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 from glc_hf.randomness import random_uint64
 
 

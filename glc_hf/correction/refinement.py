@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
+
 
 MISSING_ROWS = {
     "average": "the mean diagonal of the other classes, and the rest spread evenly",
@@ -159,3 +161,77 @@ def _expected_counts(probs: Tensor, labels: Tensor, matrix: Tensor) -> Tensor:
     joint = probs * matrix.t()[labels]
     joint /= joint.sum(dim=1, keepdim=True).clamp(min=tiny)
     return torch.zeros_like(matrix).index_add_(0, labels, joint)
+
+
+# ---------------------------------------------------------------------- with linear models
+def smoothed_estimate(sums: Tensor, counts: Tensor) -> Tensor:
+    """
+    The gold estimate with one more row per class: a row of average noise, so that classes with few trusted items, or
+    none, are close to it.
+
+    Args:
+        sums (`Tensor` of shape `(K, K)`): Sums of p̂(noisy label | x) over the trusted items of each class.
+        counts (`Tensor` of shape `(K,)`): Number of these items.
+    """
+    sums, counts = sums.double(), counts.double()
+    seen = counts > 0
+    diagonal = float((sums.diagonal()[seen] / counts[seen]).mean()) if seen.any() else 1.0
+    smoothed = sums + symmetric_noise(len(sums), diagonal).to(sums)
+    return smoothed / smoothed.sum(dim=1, keepdim=True)
+
+
+def refine_with_linear_model(
+    table: FeatureTable,
+    rows: Tensor,
+    labels: Tensor,
+    trusted: Tensor,
+    untrusted: Tensor,
+    estimate: Tensor,
+    counts: Tensor,
+    *,
+    prior: Prior,
+    trusted_weight: float,
+    rounds: int = 2,
+) -> tuple[Tensor, LinearHead]:
+    """
+    Refine a matrix with a linear model of the true labels. The model is fitted with the loss corrected by the current
+    matrix, and the matrix becomes the most likely one given the model; see
+    [`most_likely_matrix`]. After two rounds it hardly changes.
+
+    Args:
+        table ([`FeatureTable`]): The features.
+        rows (`Tensor` of shape `(n,)`): Table rows to fit on.
+        labels (`Tensor` of shape `(N,)`): The given label of each table row.
+        trusted (`Tensor` of shape `(n,)`): Flags of `rows`.
+        untrusted (`Tensor`): Table rows of the untrusted items that the matrix should explain.
+        estimate (`Tensor` of shape `(K, K)`): The first estimate.
+        counts (`Tensor` of shape `(K,)`): Number of trusted items behind each of its rows.
+        prior ([`Prior`]): Of the model.
+        trusted_weight (`float`): Weight of each trusted item.
+        rounds (`int`, *optional*, defaults to 2): How often.
+
+    Returns:
+        The matrix, and the head of the last round.
+    """
+    matrix, head = estimate, None
+    for _ in range(rounds):
+        head = table.fit(
+            rows,
+            labels[rows],
+            len(estimate),
+            penalty=prior.penalty,
+            matrix=matrix,
+            trusted=trusted,
+            trusted_weight=trusted_weight,
+            start=head,
+            prior=prior.root,
+        )
+        matrix = most_likely_matrix(
+            table.logits(head, untrusted).softmax(dim=-1),
+            labels[untrusted],
+            estimate,
+            counts.clamp(min=rare_class_threshold(counts)),
+            reduce=table.reduce,
+        )
+    assert head is not None  # there is at least one round
+    return matrix, head

@@ -23,7 +23,7 @@ from torch.autograd import forward_ad
 
 from glc_hf._compat import functorch_check
 from glc_hf.correction.likelihood import IMPOSSIBLE_LABEL_LOSS
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 
 
 _transforms_active = functorch_check()

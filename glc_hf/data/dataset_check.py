@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""A look at a dataset before training: what would stop it, and what would make its result worth less."""
+"""A check of a dataset before training: what would stop it, and what would make its result worth less."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from glc_hf.data.data_report import (
     ClassCount,
     DataReport,
     Finding,
+    GivenVotes,
     first_rows,
+    read_given_votes,
     some_names,
     some_rows,
 )
 from glc_hf.data.input_checks import Inputs, find_repeated, find_unreadable_images, read_inputs, rows_in_both
-from glc_hf.data.label_spelling import different_spellings, spelling_key
 from glc_hf.data.label_values import (
     EVAL,
     GOLD,
@@ -31,12 +32,13 @@ from glc_hf.data.label_values import (
     YES,
     GivenValues,
     are_numbers,
+    different_spellings,
     missing_words,
     possible_flags,
     read_given_flags,
     read_given_labels,
+    spelling_key,
 )
-from glc_hf.data.vote_check import GivenVotes, read_given_votes
 from glc_hf.labels.columns import Columns, find_columns, implausible_class, is_number, type_of_values
 from glc_hf.labels.reading import class_names
 
@@ -151,7 +153,8 @@ class _Check:
         if votes.columns and needs_trusted and not len(self.trusted_rows()) and GOLD not in self.parts:
             self.add_classes(
                 "votes_without_trusted_rows", WARNING, TRAIN, 0,
-                f"no row is trusted ({votes.where}), so the sources are judged by their agreement.",
+                f"no row is trusted ({votes.where}), so the accuracy of the sources is estimated from their "
+                "agreement.",
                 f"Label some dozens of rows with care and mark them in column {self.flag_name!r}: sources that make "
                 "the same errors agree too.",
             )  # fmt: skip
@@ -301,7 +304,7 @@ class _Check:
             examples = "; ".join(" = ".join(repr(name) for name in group[:3]) for group in groups[:3])
             self.add_classes(
                 "label_spellings", WARNING, TRAIN, sum(map(len, groups)),
-                f"{len(classes)} class names are {merged} classes, if case and blanks don't count: {examples}"
+                f"{len(classes)} class names are {merged} classes, if case and spaces don't count: {examples}"
                 f"{'; …' if len(groups) > 3 else '.'}",
                 "Merge them with --normalize-labels.",
             )  # fmt: skip

@@ -1,6 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Checks of inputs: empty and repeated ones, compared by hashes so that memory does not depend on their length, and
-images that can't be decoded."""
+"""Checks of inputs: empty and repeated ones, which are compared by their hashes, and images that can't be decoded."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class Inputs(NamedTuple):
     The inputs of a dataset.
 
     Attributes:
-        hashes: One per row, uint64. Texts that differ only in blanks have the same hash.
+        hashes: One per row, uint64. Texts that differ only in white space have the same hash.
         empty: Rows whose text is missing or blank; for pairs of texts, if both are.
     """
 
@@ -130,7 +129,7 @@ def _hash_texts(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndar
             column = column.cast(pa.string())  # numbers in a column of texts
         else:
             kind = pa.large_list(pa.large_string())
-            # Not a blank, which the words "a", "b" and the word "a b" would have in common.
+            # Not a space, which the words "a", "b" and the word "a b" would have in common.
             column = pc.binary_join(pc.cast(column, kind), pa.scalar("\0", pa.large_string()))
     texts = [" ".join(text.split()).encode() if text is not None else b"" for text in column.to_pylist()]
     hashes = np.fromiter(map(xxh3_64_intdigest, texts), dtype=np.uint64, count=len(texts))

@@ -122,7 +122,7 @@ def has_tag(card: Path, tag: str) -> bool:
 
 
 def verdict_section(facts: dict[str, Any]) -> dict[str, Any] | None:
-    """The sentence of the verdict and the ways that it compares; `None` if it does not judge this model."""
+    """The sentence of the verdict and what it compares; `None` if it is not about this model."""
     verdict = Verdict.from_dict(facts["verdict"]) if facts.get("verdict") else None
     if verdict is None or not verdict.judges_model:
         return None

@@ -17,14 +17,13 @@ from transformers.utils import logging
 
 from glc_hf._compat import versions
 from glc_hf.hold_out import TRUSTED_SET
-from glc_hf.json_files import read_json
 from glc_hf.labels.columns import is_list_feature
 from glc_hf.labels.reading import IGNORED_LABEL, read_integers
+from glc_hf.run_files import FACTS_FILE, read_json
 
 
 logger = logging.get_logger(__name__)
 
-FACTS_FILE = "glc_summary.json"
 _FORMAT_VERSION = 1
 _LICENSE_TIMEOUT = 5  # seconds
 # Values that an evaluation logs about itself, not about the model.
@@ -117,7 +116,7 @@ def stage1_of(trainer: Any) -> str | None:
 
 
 def sources_of(trainer: Any) -> list[dict[str, Any]]:
-    """What each source of votes is worth, ready for JSON; empty without votes of several sources."""
+    """The quality of each source of votes, ready for JSON; empty without votes of several sources."""
     return [] if trainer.training_data.votes is None else trainer.sources().to_list()
 
 

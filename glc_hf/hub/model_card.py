@@ -310,7 +310,7 @@ def _figure(value: float, rows: int | None) -> str:
 
 
 def _comparison(facts: dict[str, Any]) -> dict[str, Any]:
-    """The accuracies of all methods of a comparison, and what to think of the difference to the best other one."""
+    """The accuracies of all methods of a comparison, and whether the best other method really differs."""
     compared, rows, own = facts.get("comparison", ()), _counts(facts).get("accuracy"), facts["method"]
     others = sorted((row for row in compared if row["method"] != own), key=lambda row: -row["accuracy"])
     mine = [row["accuracy"] for row in compared if row["method"] == own]

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, List
 
 from glc_hf.labels.encoding import NO_CLASS, whole_numbers
+from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.reading import class_names, require_column
 from glc_hf.labels.storage import block_boundaries, column_in_order, stored_rows, with_columns
-from glc_hf.labels.votes import Votes
 
 
 logger = logging.getLogger(__name__)

@@ -337,7 +337,7 @@ def names_in_files(parts: dict[str, Dataset], column: str, votes: Sequence[str])
 
 def _names_in_votes(parts: dict[str, Dataset], columns: Sequence[str]) -> tuple[set[str], list[str] | None]:
     """Return the names that occur as votes, and the classes of the first source that has a `ClassLabel`. What programs
-    write for a missing value is no class; the vote is refused when votes are read."""
+    write for a missing value is not a class; the vote is refused when votes are read."""
     names: set[str] = set()
     own: list[str] | None = None
     for part in parts.values():

@@ -23,8 +23,7 @@ from glc_hf.labels.columns import (
     values_of,
 )
 from glc_hf.labels.reading import class_names, read_flags
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, to_arrow, value_type
+from glc_hf.labels.storage import RowIndex, column_in_order, flat_values, is_list_type, to_arrow, value_type
 
 
 _NEW_COLUMN = "__encoded__"
@@ -56,7 +55,7 @@ def encode_labels(
         second (`str`, *optional*): Second column of labels, encoded the same way in the parts that have it. A missing
             label becomes -1.
         names (`list[str]`, *optional*): The classes if they are known: those of a trained model.
-        unlabeled (`tuple[str, ...]`, *optional*): Parts in which a missing label becomes -1 and is no error.
+        unlabeled (`tuple[str, ...]`, *optional*): Parts in which a missing label becomes -1 and is not an error.
         votes (`Sequence[str]`, *optional*): Columns of votes. Names that occur only there are classes too.
 
     Returns:
@@ -368,7 +367,7 @@ class VoteEncoder:
             classes = "0 or more" if self.num_labels is None else f"0…{self.num_labels - 1}"
         fix = f"Correct it, or write None ({MISSING_RULE})."
         if isinstance(value, float) and not value.is_integer():
-            fix += " Probabilities are no votes."
+            fix += " Probabilities are not votes."
         elif self.label_names is None and isinstance(value, (int, float)) and value >= (self.num_labels or math.inf):
             fix += f" If it is a class, set num_labels={int(value) + 1} or more in the model."
         return ValueError(f"{where} is not a class: the classes are {classes}. {fix}")

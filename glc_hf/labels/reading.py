@@ -14,8 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glc_hf.labels.row_index import RowIndex, check_unique
-from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, typed_if_empty, value_type
+from glc_hf.labels.storage import (
+    RowIndex,
+    check_unique,
+    column_in_order,
+    flat_values,
+    is_list_type,
+    typed_if_empty,
+    value_type,
+)
 
 
 if TYPE_CHECKING:
@@ -261,7 +268,7 @@ def require_flags(names: list[str], trusted_column: str, method: str | None = No
     if trusted_column in names:
         return
     reason = f"method {method!r} needs to know which rows are trusted, but " if method else ""
-    # Only simulated noise leaves random rows as they are; in a noisy dataset, somebody must have checked them.
+    # Only simulated noise leaves random rows as they are; in a noisy dataset, a person must have checked them.
     rows = "indices=[…])`, which names the rows that were checked," if method else "fraction=…)`"
     raise ValueError(
         f"{reason}there is no column {trusted_column!r}; the columns are {', '.join(map(str, names))}. Add it with "

@@ -13,8 +13,7 @@ from datasets.formatting import PythonFormatter
 from datasets.table import cast_array_to_feature
 
 from glc_hf.labels.reading import class_names
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import column_in_order, stored_column, to_arrow, value_type
+from glc_hf.labels.storage import RowIndex, column_in_order, stored_column, to_arrow, value_type
 
 
 class RowBatch:

@@ -1,6 +1,6 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 """
-Columns added to datasets and, while they are read, to streams; and the splits of a `DatasetDict` that get them.
+Columns added to datasets, to the splits of a `DatasetDict` and, while they are read, to streams.
 
 `IterableDataset.map(with_indices=True)` counts the rows that it sees: after a shuffle, in one of two workers or on one
 of two nodes its indices are silently different. So row functions run in their own examples iterable, which knows what
@@ -29,8 +29,7 @@ from datasets import Dataset, DatasetDict, Features, IterableDataset, IterableDa
 from glc_hf._compat import examples_iterable, stream_source, with_stream_source
 from glc_hf.labels.reading import parse_index, read_index, require_column
 from glc_hf.labels.row_batch import DatasetBatch, ExamplesBatch, RowBatch, RowFunction, TableBatch
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import with_columns, with_distinct_rows
+from glc_hf.labels.storage import RowIndex, with_columns, with_distinct_rows
 
 
 # Rows read at once if a stream gives Python objects, so that more than one row is computed at a time.
@@ -278,33 +277,3 @@ def check_type(dataset: Any) -> None:
 def on_splits(dataset: Any, chosen: list[str], function: Callable[[Any], Any]) -> Any:
     """Apply a function to some splits of a dictionary."""
     return type(dataset)({name: function(split) if name in chosen else split for name, split in dataset.items()})
-
-
-def splits_to_relabel(dataset: Any, trusted_column: str | None) -> list[str]:
-    """
-    Return the splits that get noise: those with the flag; without a flag `train`, or the only one.
-
-    Noise must not get into a test split by accident.
-    """
-    names = ", ".join(map(str, dataset))
-    if trusted_column is None:
-        if "train" in dataset or len(dataset) == 1:
-            return ["train"] if "train" in dataset else list(dataset)
-        raise ValueError(
-            f"with trusted_column=None it is not clear which of the splits {names} should have noise: transform that "
-            "split alone, `dataset[name] = …(dataset[name])`."
-        )
-    unknown = [name for name, split in dataset.items() if split.column_names is None]
-    if unknown:
-        raise ValueError(
-            f"the columns of split {unknown[0]!r} are not known (`map` on a stream forgets them without `features=`), "
-            "so it is not clear which splits have the flag: transform one split alone, "
-            "`dataset[name] = …(dataset[name])`."
-        )
-    chosen = [name for name, split in dataset.items() if trusted_column in split.column_names]
-    if not chosen:
-        raise ValueError(
-            f"none of the splits {names} has the column {trusted_column!r}. Add it with `mark_trusted(dataset, "
-            "fraction=…)`, which marks the train split, or set trusted_column=None: no row is trusted."
-        )
-    return chosen

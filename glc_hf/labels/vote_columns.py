@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glc_hf.labels.encoding import MISSING_RULE, NO_CLASS, NO_VOTE, VoteEncoder, whole_numbers
+from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.reading import (
     IGNORED_LABEL,
     Column,
@@ -20,9 +21,7 @@ from glc_hf.labels.reading import (
     parse_integers,
     require_column,
 )
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import column_in_order, flat_values, is_list_type, value_type
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.storage import RowIndex, column_in_order, flat_values, is_list_type, value_type
 from glc_hf.randomness import uniform_bits
 
 
@@ -73,10 +72,10 @@ def read_votes(
             Whether a source without any vote is an error. Part of a dataset may lack the votes of some sources.
         by_name (`bool`, *optional*):
             Whether integers are names of classes; by default as [`integers_are_names`] finds for this dataset.
-        index ([`~glc_hf.labels.row_index.RowIndex`], *optional*): Names the rows in errors.
+        index ([`~glc_hf.labels.storage.RowIndex`], *optional*): Names the rows in errors.
 
     Returns:
-        [`~glc_hf.labels.votes.Votes`] with one item per row, or per token (those with the label -100 included).
+        [`~glc_hf.labels.label_batch.Votes`] with one item per row, or per token (those with the label -100 included).
     """
     if (source_columns is None) == (votes_column is None):
         given = "both are given" if votes_column is not None else "neither is given"
@@ -370,7 +369,7 @@ def fill_labels(
         num_labels (`int`, *optional*): K.
         source_columns (`Sequence[str]`, *optional*): Columns of the votes, if they have one per source.
         trusted_column (`str`, *optional*, defaults to `"trusted"`): Column of the flags, for messages.
-        index ([`~glc_hf.labels.row_index.RowIndex`], *optional*): Names the rows in errors.
+        index ([`~glc_hf.labels.storage.RowIndex`], *optional*): Names the rows in errors.
     """
     index = index or RowIndex()
     exists = label_column in dataset.column_names
@@ -397,7 +396,7 @@ def fill_labels(
             f"{row} is trusted, but {where}. Trusted rows need the correct label: write it, or set "
             f"{trusted_column!r} to false in this row. Only untrusted rows can have votes without a label."
         )
-    # A missing label is no error here, so it is checked as a class that exists.
+    # A missing label is not an error here, so it is checked as a class that exists.
     check_labels(Column(np.where(missing, 0, numbers), offsets), num_labels, label_column or "label", index)
     majority = majority_vote(votes, num_labels)
     filled = np.where(missing, np.where(majority < 0, IGNORED_LABEL, majority), numbers)

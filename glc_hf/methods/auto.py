@@ -107,8 +107,8 @@ class Auto(GoldLossCorrection):
        trains on trusted rows: the errors of the noisy labels depend on the example, and the corrected loss would
        repeat them. If neither is clear, the first half of the stage trains on the probable labels, for which the given
        label has less weight, and the second half on trusted rows. If no model predicts trusted labels better than a
-       model of all labels as they are, the noisy labels are good: the stage trains on all rows as in the first case,
-       and 10 % of the rows are trusted.
+       model of all labels as they are, the noisy labels are good: the stage trains on all rows with the corrected
+       loss, and 10 % of the rows are trusted.
 
     With the votes of several sources, the last stage learns these probabilities instead of the corrected loss, given
     the linear models and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong:
@@ -275,7 +275,7 @@ class Auto(GoldLossCorrection):
         logger.info(decision.reason)
         if self.mixed_part == ALL_ROWS and self.args.estimator != "paired" and not self.counts_votes:
             pool.given_weight = 1.0
-        if self.mixed_part > TRUSTED or self.counts_votes:
+        if (self.mixed_part > TRUSTED and decision.uses_pool) or self.counts_votes:
             self._set_posteriors(pool, probe.untrusted_numbers)
         self.control = max(correct[POOL], network, key=mean)
         # A third of the epochs can be too few for the network: a linear model needs no epochs.

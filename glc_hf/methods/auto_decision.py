@@ -52,11 +52,13 @@ class Decision:
         mixed_part: Part of the stage that trains on all rows; the rest trains on trusted rows.
         reason: Why, in one sentence.
         trusted_share: Share of trusted rows in the first part.
+        uses_pool: Whether the first part trains on labels that the linear models make probable.
     """
 
     mixed_part: float
     reason: str
     trusted_share: float = CORRECTED_SHARE
+    uses_pool: bool = True
 
 
 def decide(
@@ -69,6 +71,7 @@ def decide(
     far to believe them. It takes more to decide for the noisy labels alone: where their errors depend on the example,
     the corrected loss loses much more than training on trusted rows loses elsewhere. But if no model is better than
     one of all labels as they are, there are no such errors: that model repeats them, and others learn to avoid them.
+    The network then learns more from the given labels than from linear models.
 
     Args:
         correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
@@ -91,8 +94,9 @@ def decide(
     if not votes and len(correct[PLAIN]) >= MIN_TRUSTED:
         found, [(_, high)] = compare(_PLAIN_MODELS, _OTHER_MODELS, _PLAIN_LEVEL)
         if high >= 0:
-            reason = f"{on_all_rows}{then}: no model is clearly better than plain training; {found}."
-            return Decision(ALL_ROWS, reason, _PLAIN_SHARE)
+            loss = "The last stage trains on all rows with the corrected loss"
+            reason = f"{loss}: no model is clearly better than plain training; {found}."
+            return Decision(ALL_ROWS, reason, _PLAIN_SHARE, uses_pool=False)
     levels = _NOISY_LEVEL, _VOTES_TRUSTED_LEVEL if votes else _TRUSTED_LEVEL
     found, [(low, _), (_, high)] = compare(noisy_models, _TRUSTED_MODELS, *levels)
     if low > 0:

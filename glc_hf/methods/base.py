@@ -19,9 +19,8 @@ from glc_hf.correction.reliability import matrix_warnings
 from glc_hf.correction.sources import SourceModel
 from glc_hf.correction.verdict import Verdict
 from glc_hf.correction.votes_loss import VoteTable, votes_cross_entropy
-from glc_hf.labels.label_batch import LabelBatch, SoftLabels
+from glc_hf.labels.label_batch import LabelBatch, SoftLabels, Votes
 from glc_hf.labels.labeled_rows import Items
-from glc_hf.labels.votes import Votes
 from glc_hf.matrix import CorruptionMatrix
 from glc_hf.registry import Registry
 

@@ -14,8 +14,13 @@ from transformers.utils import logging
 
 from glc_hf.correction.accumulators import ConfusionAccumulator, GoldAccumulator
 from glc_hf.correction.calibration import TemperatureAccumulator
-from glc_hf.correction.pool import refine_with_linear_model
-from glc_hf.correction.refinement import most_likely_matrix, rare_class_threshold, shrink_rare_classes
+from glc_hf.correction.linear import Prior
+from glc_hf.correction.refinement import (
+    most_likely_matrix,
+    rare_class_threshold,
+    refine_with_linear_model,
+    shrink_rare_classes,
+)
 from glc_hf.correction.sources import SourceModel, fit_sources
 from glc_hf.correction.sources.vote_counts import vote_numbers, votes_of_rules
 from glc_hf.labels.encoding import NO_VOTE
@@ -292,7 +297,7 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any
 
     The mean softmax over the trusted rows of a class also contains the head's own errors, which a linear head has many
     of. A linear model of the true labels, with trusted items weighted as in the last stage, corrects it; see
-    [`~correction.pool.refine_with_linear_model`].
+    [`~correction.refinement.refine_with_linear_model`].
     """
     probe, classes = run.probe(0), run.num_labels
     if probe is None or _too_many_classes(classes, len(run.item_numbers("untrusted"))):
@@ -318,7 +323,7 @@ def refine_on_features(run: EstimationRun, estimate: CorruptionMatrix, args: Any
         untrusted,
         torch.tensor(estimate.probs),
         counts,
-        penalty=probe.penalty,
+        prior=Prior(probe.penalty),
         trusted_weight=weight,
     )
     return CorruptionMatrix(matrix, estimate.label_names, estimate.trusted_rows)

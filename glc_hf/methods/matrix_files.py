@@ -11,9 +11,9 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from glc_hf.correction.sources import SourceModel
-from glc_hf.json_files import read_json, read_probs
 from glc_hf.matrix import MATRIX_FILE, MATRIX_TENSOR_FILE, MAX_CLASSES_IN_JSON, CorruptionMatrix
 from glc_hf.methods.base import ONE_SOURCE
+from glc_hf.run_files import read_json, read_probs
 
 
 SOURCES_FILE = "corruption_matrices.json"

@@ -23,12 +23,10 @@ from glc_hf.labels.reading import (
     require_flags,
 )
 from glc_hf.labels.row_batch import RowBatch
-from glc_hf.labels.row_index import chunks
-from glc_hf.labels.storage import typed_if_empty
-from glc_hf.labels.transforms import READ_AHEAD, add_columns, check_type, is_splits, on_splits, splits_to_relabel
+from glc_hf.labels.storage import chunks, typed_if_empty
+from glc_hf.labels.transforms import READ_AHEAD, add_columns, check_type, is_splits, on_splits
 from glc_hf.matrix import CorruptionMatrix
-from glc_hf.noise.sampling import MatrixNoise, Noise
-from glc_hf.noise.weak_logits import GivenLogits, ModelLogits
+from glc_hf.noise.sampling import GivenLogits, MatrixNoise, ModelLogits, Noise
 from glc_hf.randomness import check_seed
 
 
@@ -142,8 +140,8 @@ def weak_labels(
 
     if model is None and isinstance(dataset, IterableDataset):
         raise ValueError("a stream has no fixed rows for logits=: give model=, or load the whole dataset.")
-    if model is None and is_splits(dataset) and len(splits_to_relabel(dataset, trusted_column)) > 1:
-        chosen = ", ".join(map(str, splits_to_relabel(dataset, trusted_column)))
+    if model is None and is_splits(dataset) and len(_splits_to_relabel(dataset, trusted_column)) > 1:
+        chosen = ", ".join(map(str, _splits_to_relabel(dataset, trusted_column)))
         raise ValueError(f"logits= is for one split, but {chosen} have the flag: transform one split at a time.")
     return _apply(dataset, noise, names, "weak_labels", {"temperature": float(temperature), "seed": check_seed(seed)})
 
@@ -177,7 +175,7 @@ def _apply(
     label_names: list[str] | None = None,
 ) -> Any:
     if is_splits(dataset):
-        chosen = splits_to_relabel(dataset, names.trusted)
+        chosen = _splits_to_relabel(dataset, names.trusted)
         return on_splits(
             dataset, chosen, lambda split: _apply(split, make_noise, names, transform, arguments, label_names)
         )
@@ -197,6 +195,36 @@ def _apply(
         names.index,
         read_ahead=function.noise.chunk_size if function.noise.rows_only and function.noise.chunk_size else READ_AHEAD,
     )
+
+
+def _splits_to_relabel(dataset: Any, trusted_column: str | None) -> list[str]:
+    """
+    Return the splits that get noise: those with the flag; without a flag `train`, or the only one.
+
+    Noise must not get into a test split by accident.
+    """
+    names = ", ".join(map(str, dataset))
+    if trusted_column is None:
+        if "train" in dataset or len(dataset) == 1:
+            return ["train"] if "train" in dataset else list(dataset)
+        raise ValueError(
+            f"with trusted_column=None it is not clear which of the splits {names} should have noise: transform that "
+            "split alone, `dataset[name] = …(dataset[name])`."
+        )
+    unknown = [name for name, split in dataset.items() if split.column_names is None]
+    if unknown:
+        raise ValueError(
+            f"the columns of split {unknown[0]!r} are not known (`map` on a stream forgets them without `features=`), "
+            "so it is not clear which splits have the flag: transform one split alone, "
+            "`dataset[name] = …(dataset[name])`."
+        )
+    chosen = [name for name, split in dataset.items() if trusted_column in split.column_names]
+    if not chosen:
+        raise ValueError(
+            f"none of the splits {names} has the column {trusted_column!r}. Add it with `mark_trusted(dataset, "
+            "fraction=…)`, which marks the train split, or set trusted_column=None: no row is trusted."
+        )
+    return chosen
 
 
 def _compare_names(of_matrix: list[str] | None, of_column: list[str] | None, column: str) -> None:

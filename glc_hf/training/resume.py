@@ -38,7 +38,7 @@ from glc_hf.correction.verdict import load_verdict, save_verdict
 from glc_hf.matrix import MATRIX_TENSOR_FILE, CorruptionMatrix
 from glc_hf.methods.base import Method
 from glc_hf.methods.matrix_files import SOURCES_TENSOR_FILE, load_matrices, save_matrices
-from glc_hf.output_folder import RECORD_FILE, STATE_FOLDER
+from glc_hf.run_files import RECORD_FILE, STATE_FOLDER
 
 
 logger = logging.get_logger(__name__)

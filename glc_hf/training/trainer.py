@@ -17,8 +17,8 @@ from transformers.utils import logging
 
 from glc_hf import __version__
 from glc_hf._compat import check_trainer, has_prepared_models, let_torch_load_on_numbered_cpu, undo_preparation
-from glc_hf.audit.given_labels import GivenLabels
-from glc_hf.audit.judging import AuditMixin
+from glc_hf.audit.findings import GivenLabels
+from glc_hf.audit.label_audit import AuditMixin
 from glc_hf.correction.sources import SourceModel, SourceTable, judge_sources
 from glc_hf.correction.verdict import Verdict, save_verdict
 from glc_hf.data.python_rows import as_dataset
@@ -31,7 +31,7 @@ from glc_hf.matrix import CorruptionMatrix
 from glc_hf.methods import get_method
 from glc_hf.methods.base import ONE_SOURCE, Method, Stage
 from glc_hf.methods.matrix_files import save_matrices
-from glc_hf.output_folder import locks_output_folder
+from glc_hf.run_files import locks_output_folder
 from glc_hf.training.checks import (
     check_arguments,
     check_devices,

@@ -13,13 +13,12 @@ from transformers.utils import logging
 
 from glc_hf.correction.sources import SourceModel
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, find_label_column, with_usual_label_column
-from glc_hf.labels.label_batch import SoftLabels
+from glc_hf.labels.label_batch import SoftLabels, Votes
 from glc_hf.labels.labeled_rows import Items, LabeledRows
 from glc_hf.labels.reading import (
     IGNORED_LABEL,
     flags_of_row,
 )
-from glc_hf.labels.votes import Votes
 from glc_hf.methods.base import Method, Part, Stage
 from glc_hf.randomness import random_uint64
 from glc_hf.training.batches import FlaggedRows, MixedSampler

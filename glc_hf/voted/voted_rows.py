@@ -15,11 +15,10 @@ from transformers.utils import logging
 from glc_hf.correction.sources import SourceModel, fit_sources
 from glc_hf.correction.sources.fitting import never_voted_on
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, NoLabelColumn, find_label_column
+from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.reading import IGNORED_LABEL, Column, check_same_lengths, read_flags, read_soft_labels
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import is_list_type, stored_column, with_columns
+from glc_hf.labels.storage import RowIndex, is_list_type, stored_column, with_columns
 from glc_hf.labels.vote_columns import fill_labels, read_votes
-from glc_hf.labels.votes import Votes
 
 
 logger = logging.get_logger(__name__)
@@ -65,12 +64,12 @@ def label_by_votes(
     label_names: list[str] | None,
     model: SourceModel | None = None,
     held_out: np.ndarray | None = None,
-    no_trusted: str = "No label is trusted: the sources are judged by their agreement.",
+    no_trusted: str = "No label is trusted: the accuracy of the sources is estimated from their agreement.",
 ) -> VotedRows:
     """
-    Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. What each
-    source is worth is counted on the trusted rows; without any, or if no source votes on them, it follows from the
-    agreement of the sources. Soft labels are one more source, which votes for the most probable class.
+    Read the votes, and replace the labels of untrusted rows by the class that the votes make most probable. The
+    accuracy of each source is counted on the trusted rows; without any, or if no source votes on them, it is estimated
+    from the agreement of the sources. Soft labels are one more source, which votes for the most probable class.
 
     Args:
         dataset (`datasets.Dataset`): The training set, or rows to audit.
@@ -79,7 +78,7 @@ def label_by_votes(
         label_names (`list[str]`, *optional*): Names of the classes, for votes that are names.
         model ([`SourceModel`], *optional*): What the votes of each source say, if it is known from other rows. Its
             sources may be others than those of the dataset; only votes of sources in both are used.
-        held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
+        held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not compared with.
         no_trusted (`str`, *optional*): Warning if no label is trusted.
     """
     num_labels = model.num_labels if num_labels is None and model is not None else num_labels
@@ -118,20 +117,20 @@ def label_by_votes(
     lengths = np.diff(offsets) if offsets is not None else np.ones(len(dataset), dtype=np.int64)
     trusted = flags.values if flags.offsets is not None else np.repeat(flags.values, lengths)
     if model is None:
-        judging = np.ones(len(dataset), dtype=bool)
-        judging[held_out if held_out is not None else []] = False
+        compared = np.ones(len(dataset), dtype=bool)
+        compared[held_out if held_out is not None else []] = False
         # Without items that are not trained on, such as special tokens, which no source can vote on.
         items = np.flatnonzero((values != IGNORED_LABEL) & (trusted | (np.diff(votes.offsets) > 0)))
-        known = np.flatnonzero((trusted & np.repeat(judging, lengths))[items])
-        judged = votes.select(items)
+        known = np.flatnonzero((trusted & np.repeat(compared, lengths))[items])
+        votes_used = votes.select(items)
         if not len(known):
             logger.warning(no_trusted)
-        elif never_voted_on(judged, known):
+        elif never_voted_on(votes_used, known):
             logger.warning(
-                f"No source votes on any of the {len(known):,} trusted labels, so the sources are judged by their "
-                "agreement. The loss uses the trusted labels."
+                f"No source votes on any of the {len(known):,} trusted labels, so the accuracy of the sources is "
+                "estimated from their agreement. The loss uses the trusted labels."
             )
-        model = fit_sources(judged, num_labels, known, values[items[known]], seed=args.seed)
+        model = fit_sources(votes_used, num_labels, known, values[items[known]], seed=args.seed)
     values, unused = most_probable_labels(filled.labels, trusted, votes, model)
     if len(unused):
         logger.warning(f"{len(unused):,} rows have no vote and are not trusted: they are not used.")
@@ -242,7 +241,7 @@ def _most_probable(soft: np.ndarray) -> np.ndarray:
 
 def label_column_of(dataset: Any, args: Any) -> str | None:
     """The column of the labels, which may be missing if no row is trusted; that of the configuration without votes and
-    soft labels. A column of votes is no label column, whatever its name."""
+    soft labels. A column of votes is never the label column, whatever its name."""
     votes = (*(args.source_columns or ()), args.votes_column)
     sources = {*votes, args.soft_label_column} - {None}
     known = isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)) and dataset.column_names is not None

@@ -18,14 +18,12 @@ from transformers.utils import logging
 
 from glc_hf.correction.sources import SourceModel
 from glc_hf.labels.columns import USUAL_LABEL_COLUMNS, label_names_of
-from glc_hf.labels.label_batch import VOTES_KEY
+from glc_hf.labels.label_batch import VOTES_KEY, Votes
 from glc_hf.labels.reading import Column, parse_flags
 from glc_hf.labels.row_batch import RowBatch
-from glc_hf.labels.row_index import RowIndex
-from glc_hf.labels.storage import to_arrow
+from glc_hf.labels.storage import RowIndex, to_arrow
 from glc_hf.labels.transforms import READ_AHEAD, add_to_stream, batches_of_stream
 from glc_hf.labels.vote_columns import check_source_columns, fill_labels, integers_are_names, read_votes
-from glc_hf.labels.votes import Votes
 from glc_hf.voted.voted_rows import VotedRows, label_by_votes, label_column_of, most_probable_labels
 
 
@@ -63,7 +61,7 @@ def label_training_set(
         args (`GLCConfig`): Names the columns.
         num_labels (`int`, *optional*): K.
         network: The model, whose configuration may have the names of the classes.
-        held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not judged by.
+        held_out (`np.ndarray`, *optional*): Numbers of trusted rows that the sources are not compared with.
     """
     if isinstance(dataset, IterableDataset):
         return label_stream_by_votes(dataset, args, num_labels, network)
@@ -94,8 +92,8 @@ def label_stream_by_votes(dataset: IterableDataset, args: Any, num_labels: int |
     assert column is not None  # there are votes
     names = label_names_of(first, column, network)
     no_trusted = (
-        f"None of the first {len(first):,} rows of the stream is trusted: the sources are judged by their agreement. "
-        "Put trusted rows first if there are any."
+        f"None of the first {len(first):,} rows of the stream is trusted: the accuracy of the sources is estimated "
+        "from their agreement. Put trusted rows first if there are any."
     )
     read = label_by_votes(first, args, num_labels, names, no_trusted=no_trusted)
     function = _LabelByVotes(args, column, read, first.features, names)
@@ -157,7 +155,7 @@ def _dataset(table: pa.Table, features: Features | None, index: RowIndex | None 
             raise ValueError(
                 f"column {field.name!r} holds {field.type} in the first rows of the stream, and "
                 f"{table.column(position).type} from {(index or RowIndex()).name(0)} on ({error}): write all of its "
-                "values in one way."
+                "values with the same type."
             ) from error
     return Dataset(table, info=DatasetInfo(features=features), fingerprint="votes")
 

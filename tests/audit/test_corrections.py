@@ -16,8 +16,8 @@ from PIL import Image as PILImage
 
 from glc_hf import apply_decisions
 from glc_hf.audit.corrections import correct_labels
+from glc_hf.audit.dataset_file import fingerprint, row_checks
 from glc_hf.audit.decisions import Decision, Decisions
-from glc_hf.audit.row_checks import fingerprint, row_checks
 
 
 NAMES = ["cat", "cow", "dog"]

@@ -18,7 +18,7 @@ from glc_hf.audit.cross_fit import CrossFit, agreement, cross_fit, with_correct_
 from glc_hf.audit.findings import verdicts_by_votes, verdicts_on
 from glc_hf.correction.linear import FeatureTable
 from glc_hf.correction.sources import fit_sources
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 from tests.training.tiny import quick_pool
 
 

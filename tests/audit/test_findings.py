@@ -17,7 +17,7 @@ from transformers import DataCollatorForTokenClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.audit.findings import COLUMNS, Evidence, Findings, verdicts_on
-from glc_hf.audit.judging import judge
+from glc_hf.audit.label_audit import audit_labels
 from glc_hf.intervals import wilson_interval
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows, token_bert, token_rows
 
@@ -143,16 +143,16 @@ def test_interval_contains_the_number_of_wrong_labels(strength: float) -> None:
 
 def test_evidence_of_an_audit_compares_trusted_labels_with_those_of_the_noisy_source(trainer: GLCTrainer) -> None:
     data = trainer.train_dataset
-    judged = judge(trainer, data, folds=0)
+    audit = audit_labels(trainer, data, folds=0)
     untrusted = ~np.asarray(data["trusted"])
-    probs = torch.softmax(judged.log_probs.double(), dim=1).numpy()
+    probs = torch.softmax(audit.log_probs.double(), dim=1).numpy()
     p_given = probs[np.arange(len(data)), np.asarray(data["label"])]
-    assert judged.evidence() == (pytest.approx((1 - p_given)[untrusted].sum()), 0, 0)
+    assert audit.evidence() == (pytest.approx((1 - p_given)[untrusted].sum()), 0, 0)
     noisy = np.asarray(data["label"]).copy()
     first = np.flatnonzero(~untrusted)[:7]
     noisy[first] = (noisy[first] + 1) % 3
     trainer.args.noisy_label_column = "noisy"
-    evidence = judge(trainer, data.add_column("noisy", noisy.tolist()), folds=0).evidence()
+    evidence = audit_labels(trainer, data.add_column("noisy", noisy.tolist()), folds=0).evidence()
     trainer.args.noisy_label_column = None
     assert evidence[1:] == ((~untrusted).sum(), 7)
 

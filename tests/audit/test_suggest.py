@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from glc_hf.audit import suggest
 from glc_hf.audit.suggest import disagreement_of, reasons, rows_to_check, uncertainty, value_of_checking
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 
 
 def _rows(number: int, seed: int = 0, width: int = 5) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,6 @@ import pytest
 
 from glc_hf import __version__, _compat
 from glc_hf.cli import main, train
-from glc_hf.cli.commands import env
 
 
 HEAVY = (
@@ -57,9 +56,9 @@ def test_help_takes_less_than_a_second_and_imports_nothing_heavy(argv: list[str]
 def test_help_lists_every_command(glc_hf) -> None:
     outcome = glc_hf("--help")
     assert outcome.code == 0
-    for name, (_, text) in main.COMMANDS.items():
+    for name, command in main.COMMANDS.items():
         assert f"  {name} " in outcome.out
-        assert text in outcome.out
+        assert command.help in outcome.out
 
 
 def test_version_is_printed(glc_hf) -> None:
@@ -94,13 +93,13 @@ def test_interrupt_prints_the_command_to_resume(glc_hf, monkeypatch: pytest.Monk
     "error", [ValueError("bad\n value"), FileNotFoundError("bad value"), ImportError("bad value")]
 )
 def test_bad_input_prints_one_line_and_returns_2(glc_hf, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    monkeypatch.setattr(env, "main", _raise(error))
+    monkeypatch.setattr(main, "env", _raise(error))
     outcome = glc_hf("env")
     assert (outcome.code, outcome.err) == (2, "error: bad value\n")
 
 
 def test_debug_shows_the_traceback(glc_hf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env, "main", _raise(ValueError("bad value")))
+    monkeypatch.setattr(main, "env", _raise(ValueError("bad value")))
     for argv in (["--debug", "env"], ["env", "--debug"]):
         outcome = glc_hf(*argv)
         assert outcome.code == 2
@@ -114,13 +113,13 @@ def test_debug_with_a_value_is_an_option_of_the_trainer() -> None:
 
 
 def test_diverged_training_prints_one_line_and_returns_1(glc_hf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env, "main", _raise(FloatingPointError("the logits hold NaN")))
+    monkeypatch.setattr(main, "env", _raise(FloatingPointError("the logits hold NaN")))
     outcome = glc_hf("env")
     assert (outcome.code, outcome.err) == (1, "error: the logits hold NaN\n")
 
 
 def test_unexpected_error_shows_its_traceback(glc_hf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env, "main", _raise(KeyError("oops")))
+    monkeypatch.setattr(main, "env", _raise(KeyError("oops")))
     outcome = glc_hf("env")
     assert outcome.code == 1
     assert "Traceback" in outcome.err

@@ -93,7 +93,7 @@ def test_check_takes_votes_without_labels(glc_hf, tmp_path: Path) -> None:
     outcome = glc_hf("check", path, *SOURCES)
     assert outcome.code == 0, outcome.err
     assert "0 errors that would stop training, 1 warning" in outcome.out
-    assert "the sources are judged by their agreement" in outcome.out
+    assert "the accuracy of the sources is estimated from their agreement" in outcome.out
     # Classes that neither the trusted rows nor the votes on them have are no problem either.
     gold = write_csv(tmp_path / "gold.csv", [{"text": f"gold {index}", "label": "food"} for index in range(5)])
     other = write_csv(tmp_path / "eval.csv", [{**row, "text": f"new {i}"} for i, row in enumerate(text_rows(9))])
@@ -162,7 +162,7 @@ def test_votes_alone_are_trained_on_and_audited(glc_hf, tmp_path: Path, tiny_ber
     path, model = write_csv(tmp_path / "a.csv", voted(120)), tmp_path / "model"
     outcome = glc_hf("train", "--dataset", path, "--model", tiny_bert, "--output-dir", model, *SOURCES, *QUICK)
     assert outcome.code == 0, outcome.err
-    assert "No label is trusted: the sources are judged by their agreement." in outcome.err
+    assert "No label is trusted: the accuracy of the sources is estimated from their agreement." in outcome.err
     results = results_in(model)
     assert results["accuracy_after_correction"] is None
     assert [source["name"] for source in results["sources"]]

@@ -161,3 +161,55 @@ def test_head_fitted_with_votes_equals_the_one_with_the_matrix():
     expected = table.fit(rows, labels, 3, matrix=matrix, **options)
     found = table.fit(rows, labels, 3, log_likelihood=matrix.log().t()[labels], **options)
     torch.testing.assert_close(found.weight, expected.weight, atol=1e-4, rtol=1e-3)
+
+
+# ---------------------------------------------------------------------- the prior of the weights
+def correlated(rows: int = 400, width: int = 8, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, width, generator=generator) @ torch.randn(width, width, generator=generator)
+
+
+def test_fit_with_a_prior_equals_a_fit_on_transformed_features():
+    points, labels = correlated(), features()[1]
+    feature_table = table(points)
+    prior, rows = feature_table.correlated_prior(), torch.arange(400)
+    head = feature_table.fit(rows, labels, 3, penalty=1e-2, prior=prior)
+    transformed = table(((points - feature_table.mean) / feature_table.scale) @ prior)
+    transformed.mean, transformed.scale = torch.zeros(8), torch.ones(8)
+    expected = transformed.fit(rows, labels, 3, penalty=1e-2)
+    torch.testing.assert_close(
+        feature_table.logits(head, rows), transformed.logits(expected, rows), atol=1e-4, rtol=1e-4
+    )
+
+
+def test_strong_penalty_with_a_prior_returns_the_center():
+    points, labels = features()
+    feature_table = table(points)
+    rows, prior = torch.arange(400), feature_table.correlated_prior()
+    center = feature_table.fit(rows, labels.roll(1), 3, penalty=1e-3)
+    head = feature_table.fit(rows, labels, 3, penalty=1e6, start=center, center=center, prior=prior)
+    torch.testing.assert_close(head.weight, center.weight, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(head.bias, center.bias, atol=1e-4, rtol=1e-4)
+
+
+def test_correlated_prior_is_half_correlation_and_half_identity_with_unit_variance():
+    points = correlated()
+    root = table(points).correlated_prior().double()
+    torch.testing.assert_close(root, root.tril())
+    correlation = torch.corrcoef(points.double().t())
+    mixed = (correlation + torch.eye(8)) / 2
+    covariance = root @ root.t()
+    torch.testing.assert_close(covariance / covariance.trace(), mixed / mixed.trace(), atol=1e-5, rtol=1e-4)
+    standardized = (points.double() - points.double().mean(0)) / points.double().std(0, unbiased=False)
+    assert (standardized @ root).var(0, unbiased=False).mean() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_constant_features_have_a_prior():
+    points = correlated()
+    points[:, 3] = 2.0
+    assert torch.isfinite(table(points).correlated_prior()).all()
+
+
+def test_too_many_features_have_no_correlated_prior(monkeypatch):
+    monkeypatch.setattr(linear, "_MAX_PRIOR_FEATURES", 7)
+    assert table(correlated()).correlated_prior() is None

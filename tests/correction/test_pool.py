@@ -12,7 +12,17 @@ import torch
 from glc_hf.correction import pool
 from glc_hf.correction import pool_data as pool_data_module
 from glc_hf.correction.linear import FeatureTable, LinearHead
-from glc_hf.correction.pool import MEMBERS, Members, Pool, PoolData, combine, fit_pool, pool_weights, smoothed_estimate
+from glc_hf.correction.pool import (
+    MEMBERS,
+    Members,
+    Pool,
+    PoolData,
+    Prior,
+    combine,
+    fit_pool,
+    pool_weights,
+)
+from glc_hf.correction.refinement import smoothed_estimate
 
 
 ROWS, TRUSTED, CLASSES = 1000, 60, 3
@@ -145,7 +155,9 @@ def test_held_out_predictions_do_not_depend_on_the_label_of_the_item():
     changed.labels[item] = (changed.labels[item] + 1) % CLASSES
 
     def predictions(some: PoolData, fold: int) -> torch.Tensor:
-        return Members(some, noisy, 1e-4, 1e-3, 1e-3, held_out=fold).log_probs(torch.tensor([item]))
+        return Members(some, noisy, Prior(1e-4), Prior(1e-3), Prior(1e-3), held_out=fold).log_probs(
+            torch.tensor([item])
+        )
 
     own, other = int(data.fold[item]), int(data.fold[item] + 1) % pool_data_module.FOLDS
     torch.testing.assert_close(predictions(changed, own), predictions(data, own), atol=1e-6, rtol=0)
@@ -249,7 +261,7 @@ def as_two_processes(run: Callable[[int, Callable], object]) -> list:
 def test_pool_does_not_depend_on_how_items_are_split_over_processes(fitted, monkeypatch):
     points, _, given = problem()
     # Searching all penalties in threads takes long.
-    kept = (1e-3, pool._best_penalty(fitted.members.data))
+    kept = tuple(sorted({prior.penalty for prior in fitted.members.priors[1:]}, reverse=True))
     monkeypatch.setattr(pool, "_PENALTIES", kept)
 
     def run(rank: int, reduce: Callable) -> Pool:
@@ -321,3 +333,17 @@ def test_posterior_is_better_than_the_pool_and_than_the_given_labels(fitted):
         "given": given[rows] == true[rows],
     }
     assert right["posterior"].sum() > right["pool"].sum() > right["given"].sum()
+
+
+# ---------------------------------------------------------------------- the prior
+@pytest.mark.parametrize("follows", [True, False])
+def test_prior_is_correlated_where_that_predicts_trusted_labels_better(follows):
+    """Twenty directions vary much and twenty little; the classes differ along either of them."""
+    generator = torch.Generator().manual_seed(0)
+    shared = torch.randn(ROWS, 2, generator=generator)
+    points = torch.cat([shared[:, :1] + 0.3 * torch.randn(ROWS, 20, generator=generator),
+                        torch.randn(ROWS, 20, generator=generator)], dim=1)  # fmt: skip
+    labels = (points[:, :20].mean(1) > 0).long() if follows else (points[:, 20] > 0).long()
+    data = PoolData.of(table_of(points), labels.numpy(), np.arange(TRUSTED), np.arange(TRUSTED, ROWS), 2, 0)
+    best = pool.best_prior(data, (None, data.table.correlated_prior()))
+    assert (best.root is not None) == follows

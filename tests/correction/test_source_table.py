@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from glc_hf.correction.sources import SourceTable, fit_sources, judge_sources
 from glc_hf.correction.sources.source_table import _lower_tail
 from glc_hf.intervals import wilson_interval
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 
 
 def table_of(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glc_hf.correction.sources import SourceModel, fit_sources, fitting, source_model, vote_counts
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 
 
 def annotators(items, accuracies, num_labels, coverage=1.0, seed=0):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from glc_hf.correction.likelihood import IMPOSSIBLE_LABEL_LOSS
 from glc_hf.correction.loss import corrected_cross_entropy
 from glc_hf.correction.votes_loss import VoteTable, votes_cross_entropy
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 
 from .problems import random_batch, random_matrix
 

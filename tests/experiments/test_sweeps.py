@@ -224,11 +224,11 @@ def test_methods_that_can_not_be_stacked_run_one_by_one(tmp_path: Path) -> None:
 def test_labels_of_a_weak_classifier_have_no_strength_and_their_own_fractions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from glc_hf.cli.commands.sweep import curves, parser
+    from glc_hf.cli.commands.sweep import curves, sweep_parser
 
     monkeypatch.setattr(SmallImages, "noises", ("flip", "weak"))
     monkeypatch.setattr(SmallImages, "weak_trusted", (0.1, 0.3), raising=False)
-    made, reduced = curves(parser().parse_args(["--preset", "small_images", "--output", "unused.jsonl"]))
+    made, reduced = curves(sweep_parser().parse_args(["--preset", "small_images", "--output", "unused.jsonl"]))
     assert reduced is None
     assert [(curve.noise, curve.trusted, len(curve.strengths)) for curve in made] == [
         ("flip", 0.2, 11),
@@ -252,12 +252,12 @@ def test_runs_do_not_depend_on_which_others_are_trained_with_them(
 
 
 def test_reductions_are_reported(tmp_path: Path) -> None:
-    from glc_hf.cli.commands.sweep import curves, parser
+    from glc_hf.cli.commands.sweep import curves, sweep_parser
 
     given = ["--preset", "cifar10", "--options", "architecture=wide_resnet10_1_cifar", "--trusted-updates", "40"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Preset, "rows_of", lambda self, data_root, limit: (None, None, "few rows"))
-        (first, *_), reduced = curves(parser().parse_args([*given, "--output", "unused.jsonl"]))
+        (first, *_), reduced = curves(sweep_parser().parse_args([*given, "--output", "unused.jsonl"]))
     assert reduced == "few rows, network wide_resnet10_1_cifar"
     assert first.reduced == "trusted rows alone at least 40 updates"
     assert first.changes == {"trusted_min_updates": 40}

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from glc_hf import GLCTrainer, output_folder
-from glc_hf.output_folder import LOCK_FILE, locked
+from glc_hf import GLCTrainer, run_files
+from glc_hf.run_files import LOCK_FILE, locked
 from tests.training.tiny import bert, config, noisy_text_rows
 
 from .conftest import noisy_csv
@@ -33,7 +33,7 @@ def test_files_of_the_user_are_not_overwritten(train, tmp_path: Path, name: str)
     file.write_text("mine")
     outcome = train()
     assert outcome.code == 2
-    assert f"has files that are not of a run ({Path(name).parts[0]})" in outcome.complaint
+    assert f"has files that no run has written ({Path(name).parts[0]})" in outcome.complaint
     assert "--overwrite-output-dir" in outcome.complaint
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == [file]
     assert file.read_text() == "mine"
@@ -145,7 +145,7 @@ def test_folder_is_locked_without_fcntl(tmp_path: Path, monkeypatch: pytest.Monk
 
     modes = {"LK_NBLCK": fcntl.LOCK_EX | fcntl.LOCK_NB, "LK_UNLCK": fcntl.LOCK_UN}
     monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, **modes))
-    monkeypatch.setattr(output_folder, "fcntl", None)
+    monkeypatch.setattr(run_files, "fcntl", None)
     with locked(output):
         other = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
         command = [sys.executable, "-c", other, str(output / LOCK_FILE)]

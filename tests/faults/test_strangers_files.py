@@ -16,7 +16,7 @@ from glc_hf.audit.decisions import Decisions
 from glc_hf.cli.main import printable
 from glc_hf.cli.parsing import parse
 from glc_hf.cli.train import when_interrupted
-from glc_hf.data.csv_format import mark_formula, unmark_formula
+from glc_hf.data.data_files import mark_formula, unmark_formula
 from glc_hf.hub.facts import read_facts, write_facts
 from tests.cli.conftest import write_csv
 

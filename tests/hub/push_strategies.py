@@ -14,7 +14,7 @@ import numpy as np
 from datasets import load_dataset
 
 from glc_hf import GLCTrainer, push_audit
-from glc_hf.audit.exchange import hub_dataset
+from glc_hf.audit import hub_dataset
 from glc_hf.hub.push import PushError
 from tests.training.tiny import bert, config, noisy_text_rows, text_rows
 

@@ -19,10 +19,9 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from huggingface_hub import DatasetCard, ModelCard
 
 from glc_hf import GLCTrainer, push_audit
-from glc_hf.audit.exchange.export import classes_of
-from glc_hf.audit.exchange.hub_dataset import audit_card
+from glc_hf.audit.annotation_tools import classes_of
 from glc_hf.audit.findings import COLUMNS, GIVEN, IS_ISSUE, P_WRONG, SCORE, SUGGESTED, Findings
-from glc_hf.cli.commands import env
+from glc_hf.audit.hub_dataset import audit_card
 from glc_hf.cli.main import main
 from glc_hf.correction.verdict import Verdict, Way
 from glc_hf.hub import push
@@ -218,7 +217,7 @@ def test_failed_push_exits_with_code_1_and_one_line(
     def fail(argv: list[str]) -> int:
         raise PushError("the model is saved in x")
 
-    monkeypatch.setattr(env, "main", fail)
+    monkeypatch.setattr("glc_hf.cli.main.env", fail)
     assert main(["env"]) == 1
     assert capsys.readouterr().err == "error: the model is saved in x\n"
 

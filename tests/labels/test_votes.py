@@ -12,9 +12,9 @@ from datasets import ClassLabel, Dataset, Features, LargeList, List, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.reading import Column, read_flags
 from glc_hf.labels.vote_columns import fill_labels, majority_vote, read_votes
-from glc_hf.labels.votes import Votes
 
 
 NAMES = ["ham", "news", "spam"]

@@ -81,6 +81,7 @@ class Run:
     recorder: Recorder
     batches: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = field(default_factory=list)
     judges: torch.Tensor | None = None
+    probable: int = 0  # items with probable labels at the start of the last stage
 
 
 def make_trainer(folder: Any, data: Any, model: Any = None, **settings: Any) -> GLCTrainer:
@@ -109,7 +110,7 @@ def train(folder: Any, data: Any, **settings: Any) -> Run:
 
     def keep_judges(self, estimation_run):
         estimate(self, estimation_run)
-        run.judges = self.judges
+        run.judges, run.probable = self.judges, len(self.posterior_items)
 
     run.trainer = make_trainer(folder, data, callbacks=[run.recorder], **settings)
     with pytest.MonkeyPatch.context() as patch:
@@ -221,7 +222,10 @@ def test_short_runs_embed_only_some_untrusted_rows(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------- the decision
 @pytest.mark.parametrize(
     ("plain_may_be_best", "share", "found"),
-    [(False, 0.3, ""), (True, 0.1, "no model is clearly better than plain training; ")],
+    [
+        (False, 0.3, "make probable, and then with the corrected loss: "),
+        (True, 0.1, "on all rows with the corrected loss: no model is clearly better than plain training; "),
+    ],
 )
 def test_good_noisy_labels_are_used_with_the_corrected_loss(runs, plain_may_be_best, share, found):
     run = runs("good", plain_may_be_best)
@@ -231,8 +235,9 @@ def test_good_noisy_labels_are_used_with_the_corrected_loss(runs, plain_may_be_b
     epoch = torch.cat([trusted for _, trusted, _ in run.batches[:38]])
     assert (len(epoch), int(epoch.sum())) == (600, round(600 * share))
     (reason,) = run.trainer.verdict.decisions
-    assert re.search(f", and then with the corrected loss: {found}(the network|a linear model) ", reason)
-    assert len(method.posterior_items) == 0  # since two thirds of the last stage
+    assert re.search(f"{found}(the network|a linear model) ", reason)
+    assert (run.probable > 0) == (not plain_may_be_best)
+    assert len(method.posterior_items) == 0  # since two thirds of the last stage, or from its start
 
 
 def test_rows_without_probable_labels_have_the_corrected_loss_if_noisy_labels_are_believed(runs, monkeypatch):

@@ -44,6 +44,7 @@ def test_noisy_labels_are_used_if_they_are_good_or_a_model_of_them_is_clearly_be
     everything = dict.fromkeys((*MEMBERS, "no_correction"), 50) | right
     decision = decide({name: flags(number) for name, number in everything.items()})
     assert (decision.mixed_part, decision.trusted_share) == (mixed_part, share)
+    assert decision.uses_pool == (share == 0.3)
     ones, others = auto_decision.NOISY_MODELS, auto_decision._TRUSTED_MODELS
     if share == 0.1:
         ones, others = auto_decision._PLAIN_MODELS, auto_decision._OTHER_MODELS

@@ -11,7 +11,7 @@ import pytest
 
 from glc_hf import CorruptionMatrix
 from glc_hf.correction.sources import SourceModel, fit_sources
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 from glc_hf.methods import matrix_files
 from glc_hf.methods.matrix_files import SOURCES_FILE, load_matrices, load_sources, save_matrices
 

@@ -17,7 +17,7 @@ from datasets import (
 )
 
 from glc_hf import CorruptionMatrix, corrupt_labels, mark_trusted
-from glc_hf.labels import row_index as rows_module
+from glc_hf.labels import storage
 
 
 def labels_of(dataset, column: str = "label") -> list[int]:
@@ -71,7 +71,7 @@ def test_all_rows_or_none_may_be_trusted(rows, matrix, flag):
 def test_noise_is_the_same_for_any_chunk_size(rows, matrix, monkeypatch, size):
     expected = labels_of(corrupt_labels(rows, matrix))
     shuffled = labels_of(corrupt_labels(rows.shuffle(seed=0), matrix))
-    monkeypatch.setattr(rows_module, "CHUNK_SIZE", size)
+    monkeypatch.setattr(storage, "CHUNK_SIZE", size)
     assert labels_of(corrupt_labels(rows, matrix)) == expected
     assert labels_of(corrupt_labels(rows.shuffle(seed=0), matrix)) == shuffled
 

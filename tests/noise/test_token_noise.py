@@ -8,7 +8,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, LargeList, List, Value, load_from_disk
 
 from glc_hf import corrupt_labels
-from glc_hf.labels import row_index as rows_module
+from glc_hf.labels import storage
 
 
 def corrupt(dataset, matrix, **options):
@@ -58,7 +58,7 @@ def test_draws_differ_between_tokens_of_a_row_and_between_rows(matrix):
 def test_noise_is_the_same_for_any_chunk_size(sentences, matrix, monkeypatch, size):
     expected = lists_of(corrupt(sentences, matrix))
     shuffled = lists_of(corrupt(sentences.shuffle(seed=0), matrix, trusted_column="token_trusted"))
-    monkeypatch.setattr(rows_module, "CHUNK_SIZE", size)
+    monkeypatch.setattr(storage, "CHUNK_SIZE", size)
     assert lists_of(corrupt(sentences, matrix)) == expected
     assert lists_of(corrupt(sentences.shuffle(seed=0), matrix, trusted_column="token_trusted")) == shuffled
 

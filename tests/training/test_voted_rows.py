@@ -15,8 +15,7 @@ from glc_hf.audit.findings import COLUMNS, Findings
 from glc_hf.correction.sources import fit_sources
 from glc_hf.correction.sources.vote_counts import vote_numbers
 from glc_hf.correction.votes_loss import votes_cross_entropy
-from glc_hf.labels.label_batch import label_batch
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes, label_batch
 from glc_hf.methods import glc
 from glc_hf.methods.matrix_files import load_sources
 from tests.training.tiny import bert, config, same_weights, text_rows, token_bert, token_collator, token_rows, weights
@@ -227,7 +226,10 @@ def test_sources_that_never_saw_the_trusted_rows_are_judged_by_their_agreement(t
     data, true = voted_rows()
     data = without_votes_on_trusted_rows(data)
     trainer = make_trainer(tmp_path, data, **settings)
-    said = "No source votes on any of the 60 trusted labels, so the sources are judged by their agreement."
+    said = (
+        "No source votes on any of the 60 trusted labels, so the accuracy of the sources is estimated from their "
+        "agreement."
+    )
     assert caplog.text.count(said) == 1
     untrusted = ~np.array(data["trusted"])
     alone = make_trainer(tmp_path, data.select(np.flatnonzero(untrusted)).remove_columns(["label", "trusted"]))

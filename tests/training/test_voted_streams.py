@@ -141,10 +141,10 @@ def test_source_of_a_stream_may_have_the_name_of_a_label_column(tmp_path, column
     assert trainers[0].corruption_matrices == trainers[1].corruption_matrices
 
 
-def test_sources_that_never_saw_the_trusted_rows_of_a_stream_are_judged_by_agreement(tmp_path, caplog):
+def test_sources_that_never_saw_the_trusted_rows_of_a_stream_are_rated_by_agreement(tmp_path, caplog):
     data = without_votes_on_trusted_rows(voted_rows(120)[0])
     stream = make_trainer(tmp_path, arrow(data, 1), **IN_ORDER)
-    said = "trusted labels, so the sources are judged by their agreement."
+    said = "trusted labels, so the accuracy of the sources is estimated from their agreement."
     assert (caplog.text.count(said), caplog.text.count("is trusted")) == (1, 0)
     assert str(stream.sources()) == str(make_trainer(tmp_path, data, **IN_ORDER).sources())
     stream.train()
@@ -248,9 +248,12 @@ def test_warning_if_no_row_that_was_read_is_trusted(tmp_path, monkeypatch, caplo
     monkeypatch.setattr(voted_streams, "MAX_ROWS", 30)
     last = data.sort("trusted")
     trainer = make_trainer(tmp_path, arrow(last, 1), **IN_ORDER)
-    message = "None of the first 30 rows of the stream is trusted: the sources are judged by their agreement."
+    message = (
+        "None of the first 30 rows of the stream is trusted: the accuracy of the sources is estimated from their "
+        "agreement."
+    )
     assert message in caplog.text
-    assert caplog.text.count("judged by their agreement") == 1
+    assert caplog.text.count("estimated from their agreement") == 1
     trainer.train()
     with pytest.raises(
         ValueError, match=r"'trusted_only' needs trusted rows, but column 'trusted' marks none of the "

@@ -23,7 +23,7 @@ _TOOLS = ("label-studio", "argilla")
 
 def main(argv: list[str]) -> int:
     """Run the command with the arguments that follow `glc-hf audit`."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     if arguments.private and not arguments.push_to_hub:
         raise ValueError("--private is for --push-to-hub: name the repository with it.")
     if arguments.push_to_hub:
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 
 
 def _push(folder: Path, audit: FolderAudit, arguments: argparse.Namespace) -> None:
-    from glc_hf.audit.exchange.hub_dataset import push_audit
+    from glc_hf.audit.hub_dataset import push_audit
     from glc_hf.correction.verdict import Verdict
     from glc_hf.hub.facts import read_facts
 
@@ -86,7 +86,8 @@ def _push(folder: Path, audit: FolderAudit, arguments: argparse.Namespace) -> No
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
     parser = argparse.ArgumentParser(
         prog="glc-hf audit",
         description="Estimate for each row the probability that its label is wrong and the label it should have, with "

@@ -11,7 +11,7 @@ from typing import Any
 
 def main(argv: list[str]) -> int:
     """Run the command with the arguments that follow `glc-hf card`."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     from glc_hf.hub.facts import read_facts, write_facts
     from glc_hf.hub.model_card import PICTURE_FILE, write_card
 
@@ -34,7 +34,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
     parser = argparse.ArgumentParser(
         prog="glc-hf card",
         description="Write the model card of a trained folder again, from the files of the run. Values given here are "

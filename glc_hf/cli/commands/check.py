@@ -76,7 +76,7 @@ def _print(report: DataReport) -> None:
 
 
 def _visible(name: str) -> str:
-    """Return a name, in quotes if blanks would be overlooked."""
+    """Return a name, in quotes if its spaces would be overlooked."""
     return name if name == " ".join(name.split()) else repr(name)
 
 
@@ -126,7 +126,7 @@ def parser() -> argparse.ArgumentParser:
     add("--task", choices=TASKS, default="auto", help="type of input; auto finds it from the columns")
     add("--method", metavar="NAME", help="method to train with; some need no trusted rows")
     add("--noise", metavar="NAME", default="none", help="simulated noise, with which rows need no flag")
-    add("--normalize-labels", action="store_true", help="merge class names that differ only in case or blanks")
+    add("--normalize-labels", action="store_true", help="merge class names that differ only in case or spaces")
     add(
         "--on-missing",
         choices=ON_MISSING,

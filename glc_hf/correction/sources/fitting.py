@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glc_hf.correction.sources.source_model import SourceModel, check_votes
 from glc_hf.correction.sources.vote_counts import VoteCounts
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 from glc_hf.randomness import check_seed, random_uint64
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glc_hf.correction.votes_loss import VoteTable
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 from glc_hf.matrix import CorruptionMatrix
 
 

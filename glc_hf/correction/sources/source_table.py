@@ -19,7 +19,7 @@ from glc_hf.intervals import (
     format_level,
     wilson_interval,
 )
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 
 
 # Expected share of sources that are named wrongly, among all that are named.

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from glc_hf.correction.sources.source_model import SourceModel, log_likelihood
-from glc_hf.labels.votes import Votes
+from glc_hf.labels.label_batch import Votes
 
 
 # The prior of a source counts as this many items, and at least as this many votes.

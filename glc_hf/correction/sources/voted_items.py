@@ -13,8 +13,8 @@ from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.correction.sources.fitting import fit_sources
 from glc_hf.correction.sources.source_model import SourceModel
 from glc_hf.correction.sources.vote_counts import vote_numbers, votes_of_rules
+from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.vote_columns import majority_vote
-from glc_hf.labels.votes import Votes
 
 
 class VotedItems:

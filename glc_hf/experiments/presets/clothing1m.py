@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image
 
-from glc_hf.backbones.base import label_mapping
-from glc_hf.backbones.timm_network import pretrained_name, require_timm, timm_network
+from glc_hf.backbones.timm_network import label_mapping, pretrained_name, require_timm, timm_network
 from glc_hf.experiments.presets import register
 from glc_hf.experiments.presets.base import PreparedData, Preset
 from glc_hf.training.config import GLCConfig

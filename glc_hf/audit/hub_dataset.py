@@ -13,8 +13,8 @@ from typing import Any
 from datasets import Dataset
 from huggingface_hub import CommitInfo, DatasetCard, DatasetCardData, HfApi
 
+from glc_hf.audit.annotation_tools import classes_of
 from glc_hf.audit.dataset_file import write_dataset
-from glc_hf.audit.exchange.export import classes_of
 from glc_hf.audit.findings import COLUMNS, GIVEN, IS_ISSUE, P_WRONG, SCORE, SUGGESTED, Findings
 from glc_hf.correction.verdict import Verdict
 from glc_hf.hub.card_parts import code, escape, hub_link, one_line
@@ -149,7 +149,7 @@ def audit_card(
         f"| {escape(given)} | {escape(suggested)} | {count:,} |"
         for given, suggested, count in findings.corrections(_SHOWN_CORRECTIONS)
     ]
-    judged = verdict is not None and verdict.judges_model
+    shown = verdict is not None and verdict.judges_model
     lines = [
         f"# Label audit of {_link(dataset, 'datasets/')}" if dataset else "# Label audit",
         "",
@@ -160,7 +160,7 @@ def audit_card(
             "Most frequent corrections",
             ["| given | suggested | labels |", "| --- | --- | --- |", *corrections] if corrections else [],
         ),
-        *_section("Verdict of the training", [escape(verdict.sentence)] if verdict is not None and judged else []),
+        *_section("Verdict of the training", [escape(verdict.sentence)] if verdict is not None and shown else []),
         *_section("Warnings", [f"- {escape(warning)}" for warning in (*warnings, findings.note) if warning]),
         *_section("Columns", ["| column | type | content |", "| --- | --- | --- |", *_column_lines(audited)]),
         *_section("Usage", ["```python", *_usage(repo_id, lists).splitlines(), "```"]),

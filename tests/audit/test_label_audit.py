@@ -16,9 +16,9 @@ from sklearn.metrics import average_precision_score
 from transformers import BertForSequenceClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.audit.base_network import network_before_training
+from glc_hf.audit.cross_fit import network_before_training
 from glc_hf.audit.findings import COLUMNS
-from glc_hf.audit.judging import judge
+from glc_hf.audit.label_audit import audit_labels
 from tests.training.tiny import (
     bert,
     config,
@@ -106,10 +106,10 @@ def test_network_that_did_not_memorize_is_used_as_it_is(tmp_path: Path) -> None:
     rows = noisy_text_rows(strength=STRENGTH)
     trainer = GLCTrainer(bert(), config(tmp_path, max_steps=60), train_dataset=rows)
     trainer.train()
-    judged = judge(trainer, rows)
-    assert judged.note is None
+    audit = audit_labels(trainer, rows)
+    assert audit.note is None
     assert trainer.audit(rows)["p_wrong"][:] == trainer.audit(rows, folds=0)["p_wrong"][:]
-    folded = judge(trainer, rows, folds=3)
+    folded = audit_labels(trainer, rows, folds=3)
     assert "cross-fitted in 3 folds" in folded.note
     assert "features of the trained network" in folded.note
     assert not folded.is_surprising
@@ -243,9 +243,9 @@ def test_network_before_training_has_no_adapters(tmp_path: Path) -> None:
 
 
 def _features(trainer: GLCTrainer, rows: Dataset) -> torch.Tensor:
-    judged = judge(trainer, rows, folds=0)
-    assert judged.features_of == "the network before training"
-    return judged.table.features
+    audit = audit_labels(trainer, rows, folds=0)
+    assert audit.features_of == "the network before training"
+    return audit.table.features
 
 
 # ---------------------------------------------------------------------- the rows to check next
@@ -271,10 +271,10 @@ def test_class_without_trusted_rows_is_suggested_more_and_named_in_the_reason(tm
     shares = []
     for trusted in (true == 0, np.arange(200) % 5 == 0):
         trainer = GLCTrainer(bert(), settings, corruption_matrix=CorruptionMatrix.uniform(3, 0.3))
-        judged = judge(trainer, rows.remove_columns("trusted").add_column("trusted", trusted.tolist()), folds=0)
+        audit = audit_labels(trainer, rows.remove_columns("trusted").add_column("trusted", trusted.tolist()), folds=0)
         # A model that is as unsure of each class.
-        judged.log_probs = torch.log(torch.full((200, 3), 0.25) + 0.25 * torch.eye(3)[torch.from_numpy(true)])
-        suggested = judged.suggested(30)
+        audit.log_probs = torch.log(torch.full((200, 3), 0.25) + 0.25 * torch.eye(3)[torch.from_numpy(true)])
+        suggested = audit.suggested(30)
         classes = true[np.asarray(suggested["row"])]
         assert not trusted[np.asarray(suggested["row"])].any()
         shares.append(np.mean(classes != 0))
@@ -286,9 +286,9 @@ def test_class_without_trusted_rows_is_suggested_more_and_named_in_the_reason(tm
 def test_matrix_says_how_many_rows_of_a_class_were_trusted_if_none_of_the_dataset_is(tmp_path: Path) -> None:
     matrix = CorruptionMatrix(CorruptionMatrix.uniform(3, 0.3), trusted_rows=[50, 2, 50])
     trainer = GLCTrainer(bert(), config(tmp_path), corruption_matrix=matrix)
-    judged = judge(trainer, text_rows(60).remove_columns("trusted"), folds=0)
-    judged.log_probs = torch.log(torch.eye(3)[torch.arange(60) % 3] * 0.5 + 1 / 6)
-    suggested = judged.suggested(60)
+    audit = audit_labels(trainer, text_rows(60).remove_columns("trusted"), folds=0)
+    audit.log_probs = torch.log(torch.eye(3)[torch.arange(60) % 3] * 0.5 + 1 / 6)
+    suggested = audit.suggested(60)
     for row, reason in zip(suggested["row"], suggested["reason"], strict=True):
         assert reason.endswith("(2)") == (row % 3 == 1)
 

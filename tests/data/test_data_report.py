@@ -31,7 +31,7 @@ def test_votes_alone_are_enough_and_the_missing_trusted_rows_are_named() -> None
         "rows_without_votes", "votes_without_trusted_rows", "label_spellings", "classes_with_one_row",
     ]  # fmt: skip
     assert report.warnings[0].rows == [2]
-    assert "the sources are judged by their agreement" in report.warnings[1].message
+    assert "the accuracy of the sources is estimated from their agreement" in report.warnings[1].message
     assert [(entry.name, entry.train) for entry in report.classes] == [("cat", 4), ("dog", 3), ("Dog", 1)]
     summary = dict(report.summary())
     assert summary["columns"] == "text in text, votes in a and b"

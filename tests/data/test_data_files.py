@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glc_hf.data import csv_format
-from glc_hf.data.csv_format import DELIMITERS, CsvFormat, parse_delimiter, sniff_csv
-from glc_hf.data.data_files import load_splits
+from glc_hf.data import data_files
+from glc_hf.data.data_files import DELIMITERS, CsvFormat, load_splits, parse_delimiter, sniff_csv
 
 
 ROWS = [
@@ -77,8 +76,8 @@ def test_the_delimiter_is_found_whatever_the_cells_contain(delimiter: str, encod
 
 
 def test_a_byte_that_the_sample_missed_is_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_format, "_BLOCK", 4096)
-    monkeypatch.setattr(csv_format, "_NUM_BLOCKS", 2)
+    monkeypatch.setattr(data_files, "_BLOCK", 4096)
+    monkeypatch.setattr(data_files, "_NUM_BLOCKS", 2)
     lines = ["text;label", *(f"row {number} of a file, in plain letters;x" for number in range(12_000))]
     lines[3_007] = "caf\xe9;y"
     path = write(tmp_path / "a.csv", "\n".join(lines) + "\n", "cp1252")

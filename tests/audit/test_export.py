@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glc_hf import apply_decisions, export_audit
+from glc_hf.audit import annotation_tools
 from glc_hf.audit.decisions import Decisions
-from glc_hf.audit.exchange import export
 
 from .audits import NAMES, audited, dataset_of
 from .test_label_studio import annotated
@@ -83,7 +83,7 @@ def test_what_can_not_be_exported_is_named_and_nothing_is_written(tmp_path: Path
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(export.ReviewItems, "_contents", fail)
+    monkeypatch.setattr(annotation_tools.ReviewItems, "_contents", fail)
     with pytest.raises(OSError, match="disk full"):
         export_audit(audit, path, tool)
     assert list(tmp_path.iterdir()) == []

@@ -1,23 +1,23 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The labels of an audit that people check in another tool, and what the tool has to bring back with them."""
+"""Labels of an audit that people check in another tool, and their answers, as entries of a decisions file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from datasets import Dataset
 
-from glc_hf.audit.findings import Findings
+from glc_hf.audit.dataset_file import dataset_facts, row_checks
+from glc_hf.audit.findings import GIVEN, P_WRONG, SUGGESTED, Findings
 from glc_hf.audit.page import thumbnail, with_images
-from glc_hf.audit.row_checks import dataset_facts, row_checks
 
 
-# Names of the fields of an item in the files of any tool. A tool must give NOTE back as it is.
-ROW, GIVEN, SUGGESTED, P_WRONG, REASON, NOTE = "row", "given_label", "suggested_label", "p_wrong", "reason", "glc_hf"
+# Fields of an item in the files of any tool, besides columns of the audit. A tool must return NOTE as it is.
+ROW, REASON, NOTE = "row", "reason", "glc_hf"
 # The question that people answer.
 QUESTION = "label"
 AGENT = "glc_hf audit"
@@ -25,6 +25,7 @@ TEXT, TEXT_PAIR, IMAGE = "text", "text_pair", "image"
 # The notes of all items contain the names of the classes, if there are not more than these.
 _MAX_NAMES = 200
 _IMAGE_SIZE = 512
+_ANOTHER_AUDIT = "Export the answers of one audit only"
 
 
 class ReviewItem(NamedTuple):
@@ -38,7 +39,7 @@ class ReviewItem(NamedTuple):
         p_wrong: Probability that the given label is wrong.
         score: `p_wrong` if another label is suggested, else 1 − `p_wrong`.
         reason: Why the row is suggested to be checked next, if it is.
-        note: JSON text about the row and its dataset, for [`~audit.exchange.tool_answers.read_answers`].
+        note: JSON text about the row and its dataset, for [`read_answers`].
     """
 
     row: int
@@ -51,7 +52,7 @@ class ReviewItem(NamedTuple):
     note: str
 
     def facts(self) -> dict[str, Any]:
-        """What the tool shows next to the inputs, and must give back."""
+        """What the tool shows next to the inputs, and must return."""
         facts = {ROW: self.row, GIVEN: self.given, SUGGESTED: self.suggested, P_WRONG: round(self.p_wrong, 6)}
         return facts | ({} if self.reason is None else {REASON: self.reason}) | {NOTE: self.note}
 
@@ -151,3 +152,77 @@ def issues_and(findings: Findings, rows: Sequence[int], most_issues: int) -> np.
     first = [place_of[row] for row in rows if row in place_of]
     issues = findings.ranked(min(findings.num_issues, most_issues)).tolist()
     return np.array(list(dict.fromkeys([*first, *issues])), dtype=np.int64)
+
+
+class ToolAnswer(NamedTuple):
+    """
+    What a tool's export says about one item.
+
+    Attributes:
+        place: The item in the export, for messages, such as `"task 7"`.
+        facts: What was exported for the item; see [`ReviewItem.facts`].
+        labels: The classes that people chose, one per answer that counts.
+        is_skipped: Whether a person has skipped the item.
+        fix: What to do if the labels differ.
+    """
+
+    place: str
+    facts: Mapping[str, Any]
+    labels: Sequence[Any]
+    is_skipped: bool
+    fix: str
+
+
+def read_answers(answers: Iterable[ToolAnswer], origin: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """
+    Return the entries of a decisions file, and what is known about the dataset. Items without an answer are left out.
+
+    Args:
+        answers (`Iterable[ToolAnswer]`): One per item.
+        origin (`str`): Name of the file, for messages.
+    """
+    entries: list[dict[str, Any]] = []
+    known: dict[str, Any] = {}
+    answers = list(answers)
+    for answer in answers:
+        row = answer.facts.get(ROW)
+        if row is None or row == "":
+            raise ValueError(
+                f"{origin}, {answer.place}: it has no row, so it is not of an audit. Remove it from the export."
+            )
+        place = f"{origin}, {answer.place} (row {row})"
+        note = _read_note(answer.facts.get(NOTE), place)
+        check = note.pop("check", None)
+        for name, value in note.items():
+            if known.setdefault(name, value) != value:
+                raise ValueError(f"{place}: it belongs to another dataset than those before it. {_ANOTHER_AUDIT}.")
+        labels = list(dict.fromkeys(answer.labels))
+        if len(labels) > 1:
+            shown = ", ".join(map(repr, labels))
+            raise ValueError(f"{place}: people chose different classes, {shown}. {answer.fix}.")
+        given, suggested = answer.facts.get(GIVEN), answer.facts.get(SUGGESTED)
+        if labels:
+            same = {str(suggested): "suggested", str(given): "keep"}
+            kind, label = same.get(str(labels[0]), "class"), labels[0]
+        elif answer.is_skipped:
+            kind, label = "skip", None
+        else:
+            continue
+        entries.append({ROW: row, "decision": kind, "label": label, GIVEN: given, "check": check})
+    if answers and not entries:
+        raise ValueError(
+            f"{origin}: nobody has answered any of its {len(answers):,} items. Export them when they are annotated."
+        )
+    return entries, known
+
+
+def _read_note(note: Any, place: str) -> dict[str, Any]:
+    if note is None or note == "":  # the column was left out of the export
+        return {}
+    try:
+        content = json.loads(note) if isinstance(note, str) else note
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: the field {NOTE!r} is damaged ({error}).") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{place}: the field {NOTE!r} is damaged: {note!r}.")
+    return dict(content)

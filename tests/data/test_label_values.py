@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""Class names that differ only in case or blanks are found and merged, and nothing else changes."""
+"""Class names that differ only in case or spaces are found and merged, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glc_hf.data.label_spelling import different_spellings, normalize_labels, spelling_key
+from glc_hf.data.label_values import different_spellings, normalize_labels, spelling_key
 
 
 def normalized(labels: list[Any], **features: Any) -> tuple[Dataset, int, int]:

@@ -13,7 +13,7 @@ import pytest
 from datasets import Dataset
 
 from glc_hf import apply_decisions, export_audit
-from glc_hf.audit.exchange.label_studio import labeling_config
+from glc_hf.audit.annotation_tools import labeling_config
 
 from .audits import ISSUES, NAMES, audited, dataset_of, pictures, read
 

@@ -16,10 +16,16 @@ from datasets import Dataset, Value
 from transformers import Trainer
 from transformers.utils import logging
 
-from glc_hf.audit.base_network import network_before_training, trainer_of_fold
-from glc_hf.audit.cross_fit import FOLDS, agreement, cross_fit, fold_parts, with_correct_rows
-from glc_hf.audit.findings import Evidence, add_audit_columns, check_audit_columns
-from glc_hf.audit.given_labels import GivenLabels, given_labels
+from glc_hf.audit.cross_fit import (
+    FOLDS,
+    agreement,
+    cross_fit,
+    fold_parts,
+    network_before_training,
+    trainer_of_fold,
+    with_correct_rows,
+)
+from glc_hf.audit.findings import Evidence, GivenLabels, add_audit_columns, check_audit_columns, given_labels
 from glc_hf.audit.suggest import disagreement_of, reasons, rows_to_check, value_of_checking
 from glc_hf.correction.likelihood import posterior_over_true_labels
 from glc_hf.correction.linear import FeatureTable
@@ -75,7 +81,7 @@ class AuditMixin(Trainer):
             lists if labels are lists; a token labeled -100 keeps this label. An untrusted row without votes has the
             given label -100, p_wrong 0, and the prediction of the model as suggestion.
         """
-        return self._judge(dataset, folds, refit).audited()
+        return self._audit(dataset, folds, refit).audited()
 
     def suggest(self, dataset: datasets.Dataset, n: int, folds: int | None = None) -> datasets.Dataset:
         """
@@ -92,13 +98,13 @@ class AuditMixin(Trainer):
             `datasets.Dataset`: At most `n` untrusted rows, best first, with the columns of an audit, `row` (the number
             of the row in the dataset) and `reason`.
         """
-        return self._judge(dataset, folds).suggested(n)
+        return self._audit(dataset, folds).suggested(n)
 
-    def _judge(self, dataset: datasets.Dataset, folds: int | None, refit: bool = False) -> Judged:
-        judged = judge(self, dataset, folds, refit)
-        if judged.note is not None:
-            logger.log(WARNING if judged.is_surprising else INFO, judged.note)
-        return judged
+    def _audit(self, dataset: datasets.Dataset, folds: int | None, refit: bool = False) -> LabelAudit:
+        audit = audit_labels(self, dataset, folds, refit)
+        if audit.note is not None:
+            logger.log(WARNING if audit.is_surprising else INFO, audit.note)
+        return audit
 
     # ------------------------------------------------------------------ what the trainer provides
     @property
@@ -120,7 +126,7 @@ class AuditMixin(Trainer):
 
 
 @dataclass
-class Judged:
+class LabelAudit:
     """
     The probabilities of the true labels of a dataset.
 
@@ -254,7 +260,7 @@ class Judged:
         """
         The `n` rows whose labels should be checked next, best first, with their number (`row`), the columns of an
         audit, and the `reason`; see [`~audit.suggest.rows_to_check`]. If rows have several labels, the one whose check
-        is worth most stands for the row.
+        has the highest value stands for the row.
         """
         if n < 1:
             raise ValueError(f"n={n}: the number of rows to check is at least 1.")
@@ -271,7 +277,7 @@ class Judged:
             counts = matrix.trusted_rows
         disagreement = np.zeros(len(trusted)) if votes is None else disagreement_of(votes, num_labels)
         value = value_of_checking(log_probs, counts, disagreement)
-        # The item of each row that is worth most.
+        # The item of each row with the highest value.
         order = items[np.argsort(-value[items], kind="stable")]
         items = np.sort(order[np.unique(rows.row_of(order), return_index=True)[1]])
         features = self._features_of_probs if self.trainer.why_no_features() else self._standardized
@@ -310,7 +316,7 @@ class Judged:
         return str(label) if self.names is None else self.names[label]
 
 
-def judge(trainer: AuditMixin, dataset: Dataset, folds: int | None = None, refit: bool = False) -> Judged:
+def audit_labels(trainer: AuditMixin, dataset: Dataset, folds: int | None = None, refit: bool = False) -> LabelAudit:
     """
     Compute the probabilities of the true labels of a dataset.
 
@@ -343,17 +349,17 @@ def judge(trainer: AuditMixin, dataset: Dataset, folds: int | None = None, refit
     why_not = trainer.why_no_features()
     if folds is not None and folds > 1 and why_not and not refit:
         raise ValueError(f"folds={folds}: predictions can't be cross-fitted, because {why_not}.")
-    judged = Judged(trainer, dataset, labels, trainer.item_logits(labels), names)
+    audit = LabelAudit(trainer, dataset, labels, trainer.item_logits(labels), names)
     if refit:
-        judged.refit(FOLDS if folds is None else folds)
-    elif folds is None and judged.has_memorized():
+        audit.refit(FOLDS if folds is None else folds)
+    elif folds is None and audit.has_memorized():
         learned = "The network has learned more than half of the wrong labels"
         if why_not:
-            judged.note = f"{learned}, so the audit finds few of them: predictions can't be cross-fitted ({why_not})."
+            audit.note = f"{learned}, so the audit finds few of them: predictions can't be cross-fitted ({why_not})."
         else:
-            judged.cross_fit(FOLDS)
-            judged.note = f"{learned}. {judged.note}"
-        judged.is_surprising = True
+            audit.cross_fit(FOLDS)
+            audit.note = f"{learned}. {audit.note}"
+        audit.is_surprising = True
     elif folds is not None and folds > 1:
-        judged.cross_fit(folds)
-    return judged
+        audit.cross_fit(folds)
+    return audit

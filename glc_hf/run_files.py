@@ -1,10 +1,11 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""The folder that a run writes to: whether it may, and a lock against a second run."""
+"""The files of a run: reading them back, whether a folder may be written to, and a lock against a second run."""
 
 from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -13,9 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import logging
-
-from glc_hf.hub.facts import FACTS_FILE
+import numpy as np
 
 
 fcntl: Any
@@ -25,11 +24,11 @@ except ImportError:  # Windows
     fcntl = None
 
 
-logger = logging.get_logger(__name__)
-
+logger = logging.getLogger(__name__)
 STATE_FOLDER = "_run_state"
 RECORD_FILE = "glc_run.json"
 COMPARISON_FILE = "comparison.json"
+FACTS_FILE = "glc_summary.json"
 # Not pushed, like everything whose name starts with an underscore.
 LOCK_FILE = "_run.lock"
 _SHOWN_FILES = 3
@@ -39,9 +38,47 @@ _LOCKED_BYTE = 1 << 20
 _locked: dict[Path, int] = {}
 
 
+def read_json(path: Path, format_version: int) -> dict[str, Any]:
+    """
+    Read a JSON file that this library wrote.
+
+    Args:
+        path (`Path`): The file.
+        format_version (`int`): The latest version of its format that is known here.
+
+    Raises:
+        `ValueError`: The file is damaged, or was written by a later version; the message names it.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # also bytes that are not UTF-8
+        raise ValueError(f"{path} is damaged or empty ({error}): restore it, or train again.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not a file of glc_hf: it contains a {type(content).__name__}.")
+    version = content.get("format_version", format_version)
+    if not isinstance(version, int) or version > format_version:
+        raise ValueError(
+            f"{path} has format_version {version!r}, and this version of glc_hf reads up to {format_version}: install "
+            "a later glc_hf."
+        )
+    return content
+
+
+def read_probs(path: Path) -> np.ndarray:
+    """Read the probabilities of large matrices from a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)["probs"]
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"{path} is damaged ({error}): restore it, or train again.") from error
+
+
+# ---------------------------------------------------------------------- the folder
 def check_output_folder(folder: str | Path, overwrite: bool = False) -> None:
     """
-    Raise if a run would write between files that are not of a run.
+    Raise if a run would write to a folder with files that no run has written.
 
     Args:
         folder (`str`): The output folder. It may be new, empty, or of an earlier run. Hidden and empty files, such as
@@ -57,8 +94,8 @@ def check_output_folder(folder: str | Path, overwrite: bool = False) -> None:
     if files:
         names = ", ".join(path.name for path in files[:_SHOWN_FILES]) + (", …" if len(files) > _SHOWN_FILES else "")
         raise ValueError(
-            f"--output-dir {folder} has files that are not of a run ({names}), and a run could overwrite them: choose "
-            "a new folder, or allow it with --overwrite-output-dir."
+            f"--output-dir {folder} has files that no run has written ({names}), and this run could overwrite them: "
+            "choose a new folder, or allow it with --overwrite-output-dir."
         )
 
 
@@ -95,7 +132,7 @@ def locked(folder: str | Path) -> Iterator[None]:
         if not _locked[folder]:
             del _locked[folder]
         if file is not None:
-            # After an error the file stays beside what was written, to say that it is of a run.
+            # After an error the file stays, to show that a run has written the other files.
             _unlock(file, folder / LOCK_FILE, remove=finished or len(os.listdir(folder)) == 1)
 
 
