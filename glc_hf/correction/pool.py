@@ -378,5 +378,5 @@ def best_prior(data: PoolData, roots: Sequence[Tensor | None], center: LinearHea
                 )
                 logits = table.logits(head, left_out)
                 by_penalty[index] += F.cross_entropy(logits, data.labels[left_out], reduction="sum").double()
-    root, penalty = divmod(int(table.reduce(losses).argmin()), len(_PENALTIES))
-    return Prior(_PENALTIES[penalty], roots[root])
+    number, position = divmod(int(table.reduce(losses).argmin()), len(_PENALTIES))
+    return Prior(_PENALTIES[position], roots[number])
