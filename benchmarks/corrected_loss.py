@@ -5,7 +5,8 @@ with the authors' formula.
 
     python benchmarks/corrected_loss.py
 
-The candidates run alternately. The authors' formula reads the whole matrix, which evicts the others from the cache. So
+The corrected loss uses compiled C code; "PyTorch alone" is what it does where there is no compiler. The candidates run
+alternately. The authors' formula reads the whole matrix, which evicts the others from the cache. So
 it only runs after every twenty turns, together with cross-entropy, followed by turns that don't count.
 """
 
@@ -21,6 +22,8 @@ from timing import describe, measured, ratios, spread, take_turns
 from torch import Tensor
 
 from glc_hf import CorruptionMatrix, corrected_cross_entropy
+from glc_hf.correction import likelihood
+from glc_hf.correction.compiled.loss_kernel import loss_kernel
 
 
 # (rows, classes, turns, target ratio to cross-entropy)
@@ -47,17 +50,28 @@ def candidates(rows: int, classes: int) -> dict[str, Callable[[], None]]:
         "cross_entropy": lambda: F.cross_entropy(logits, labels),
         "corrected": lambda: corrected_cross_entropy(logits, labels, matrix),
         "corrected_with_trusted": lambda: corrected_cross_entropy(logits, labels, matrix, trusted),
+        "pytorch_alone": lambda: corrected_cross_entropy(logits, labels, matrix, trusted),
         "authors": lambda: authors_formula(logits, labels, tensor),
     }
+    compiled = likelihood.compiled_item_losses
 
-    def step(loss: Callable[[], Tensor]) -> Callable[[], None]:
+    def step(name: str, loss: Callable[[], Tensor]) -> Callable[[], None]:
         def run() -> None:
             logits.grad = None
             loss().backward()
 
-        return run
+        def run_without_compiler() -> None:
+            likelihood.compiled_item_losses = _nothing
+            run()
+            likelihood.compiled_item_losses = compiled
 
-    return {name: step(loss) for name, loss in losses.items()}
+        return run_without_compiler if name == "pytorch_alone" else run
+
+    return {name: step(name, loss) for name, loss in losses.items()}
+
+
+def _nothing(*args: object) -> None:
+    """What the compiled code returns without a compiler."""
 
 
 def measure(rows: int, classes: int, turns: int, at_most: float) -> list[dict[str, object]]:
@@ -80,6 +94,7 @@ def measure(rows: int, classes: int, turns: int, at_most: float) -> list[dict[st
     names = {
         "corrected": f"corrected loss, {size}",
         "corrected_with_trusted": f"corrected loss with {TRUSTED_SHARE:.0%} trusted rows, {size}",
+        "pytorch_alone": f"the same by PyTorch alone, {size}",
     }
     return [
         measured(title, "`F.cross_entropy`", ratios(seconds, name, "cross_entropy"), at_most, **more)
@@ -93,6 +108,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=float, default=1.0, help="factor for the number of turns")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if loss_kernel() is None:
+        raise SystemExit("this benchmark needs a C compiler, and GLC_HF_COMPILE must not be 0.")
     lines = []
     for rows, classes, turns, at_most in SIZES:
         turns = max(2 * TURNS_BETWEEN_AUTHORS, int(turns * options.repeats))

@@ -110,6 +110,13 @@ def unused_arguments(args: TrainingArguments) -> set[str]:
     return set() if args.fsdp else {"fsdp_config"}
 
 
+def save_whole_fsdp_models(args: TrainingArguments) -> None:
+    """Let `save_model` write a whole model with FSDP, unless `fsdp_config` asks for shards. transformers 5.3 leaves
+    the choice to accelerate, whose default with FSDP 2 is shards, and then `save_model` writes nothing."""
+    if args.fsdp_plugin_args is not None and isinstance(args.fsdp_config, dict):
+        args.fsdp_plugin_args.setdefault("state_dict_type", args.fsdp_config.get("state_dict_type", "FULL_STATE_DICT"))
+
+
 @contextmanager
 def stage_groups() -> Iterator[None]:
     """Name the metrics of first stages `stage1/loss`, not `train/stage1_loss`, in the integrations of transformers

@@ -55,4 +55,4 @@ def test_purposes_seeds_and_positions_give_independent_numbers():
 def test_bits_are_uniform():
     bits = uniform_bits("test", 3, np.arange(100_000), bits=6)
     assert bits.max() == 63
-    assert stats.chisquare(np.bincount(bits, minlength=64)).pvalue > 1e-3
+    assert stats.chisquare(np.bincount(bits.astype(np.int64), minlength=64)).pvalue > 1e-3

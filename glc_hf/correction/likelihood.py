@@ -27,6 +27,7 @@ from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from glc_hf._compat import functorch_check
+from glc_hf.correction.compiled.loss_kernel import compiled_item_losses
 from glc_hf.matrix import CorruptionMatrix
 
 
@@ -38,7 +39,6 @@ IMPOSSIBLE_LABEL_LOSS = -math.log(torch.finfo(torch.float32).tiny)
 _SAFE_LIKELIHOOD = {
     dtype: torch.finfo(dtype).tiny / torch.finfo(dtype).eps ** 2 for dtype in (torch.float32, torch.float64)
 }
-_SAFE_INVERSE = {dtype: 1 / floor for dtype, floor in _SAFE_LIKELIHOOD.items()}
 _MAX_CLASSES_WITH_IDENTITY = 2048
 # For rows shorter than a vector register, `torch.softmax` takes up to four times as long as separate operations.
 _VECTOR = 16
@@ -153,33 +153,67 @@ def _transpose(source: Tensor, dtype: torch.dtype, device: torch.device) -> Tens
 
 
 def item_losses(
-    x: Tensor, labels: Tensor, trusted: Tensor | None, matrix: TransposedMatrix, with_gradient: bool
+    x: Tensor,
+    labels: Tensor,
+    trusted: Tensor | None,
+    matrix: TransposedMatrix,
+    with_gradient: bool,
+    weight: float | Tensor = 1.0,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    The loss per item, `(N, 1)`, and, if requested, its gradient with respect to `x`, both outside the autograd graph.
+    The loss per item, `(N, 1)`, and, if requested, its gradient with respect to `x` times `weight`, both outside the
+    autograd graph.
 
     On the CPU this works in probability space, and in log space for the items whose sum is close to underflow. On
     other devices, finding these items would synchronize with the device at each step, so all items use log space.
+    float32 on the CPU is computed by C code, if there is a compiler ([`compiled.loss_kernel`]).
 
     For few classes the time is that of the calls, for many that of reading and writing N×K arrays: this makes few of
-    both, and allocates two such arrays.
+    both, and allocates two such arrays, or one in C.
     """
     if x.device.type != "cpu":
-        return _in_log_space(x, _log_weights(labels, trusted, matrix, x.dtype), with_gradient)
+        losses, gradient = _in_log_space(x, _log_weights(labels, trusted, matrix, x.dtype), with_gradient)
+        return losses, gradient if gradient is None else gradient.mul_(weight)
+    safe = _SAFE_LIKELIHOOD[x.dtype]
+    compiled = compiled_item_losses(x, labels, trusted, matrix.rows, safe, float(weight))
+    if compiled is not None:
+        losses, gradient, number = compiled
+        if number:
+            _replace_unsafe(losses.isnan(), x, labels, trusted, matrix, losses, gradient, weight)
+        return losses, gradient if with_gradient else None
     joint = _weights(labels, trusted, matrix.rows)
     probs = softmax(x)
     inverse = torch.sum(joint.mul_(probs), -1, True).reciprocal_()
-    gradient = probs.addcmul_(joint, inverse, value=-1) if with_gradient else None
-    losses = inverse.log()
-    safe = _SAFE_INVERSE[x.dtype]
-    if x.shape[0] and not inverse.max().item() <= safe:  # also for NaN
-        unsafe = (~(inverse <= safe)).squeeze(-1).nonzero().squeeze(-1)
-        their_trusted = trusted[unsafe] if trusted is not None else None
-        log_weights = _log_weights(labels[unsafe], their_trusted, matrix, x.dtype)
-        losses[unsafe], their_gradient = _in_log_space(x[unsafe], log_weights, with_gradient)
-        if gradient is not None and their_gradient is not None:  # both, `with_gradient`
-            gradient[unsafe] = their_gradient
+    gradient = None
+    if with_gradient:
+        gradient = probs.addcmul_(joint, inverse, value=-1)
+        if isinstance(weight, Tensor) or weight != 1.0:
+            gradient.mul_(weight)
+    if not x.shape[0] or inverse.max().item() <= 1 / safe:
+        return inverse.log_(), gradient
+    unsafe = ~(inverse <= 1 / safe)  # also NaN
+    losses = inverse.log_()
+    _replace_unsafe(unsafe, x, labels, trusted, matrix, losses, gradient, weight)
     return losses, gradient
+
+
+def _replace_unsafe(
+    unsafe: Tensor,
+    x: Tensor,
+    labels: Tensor,
+    trusted: Tensor | None,
+    matrix: TransposedMatrix,
+    losses: Tensor,
+    gradient: Tensor | None,
+    weight: float | Tensor,
+) -> None:
+    """Compute the losses and gradients of some items, `(N, 1)` flags, in log space."""
+    chosen = unsafe.squeeze(-1).nonzero().squeeze(-1)
+    their_trusted = trusted[chosen] if trusted is not None else None
+    log_weights = _log_weights(labels[chosen], their_trusted, matrix, x.dtype)
+    losses[chosen], their_gradient = _in_log_space(x[chosen], log_weights, gradient is not None)
+    if gradient is not None and their_gradient is not None:  # both, if a gradient was requested
+        gradient[chosen] = their_gradient.mul_(weight)
 
 
 def differentiable_item_losses(x: Tensor, labels: Tensor, trusted: Tensor | None, matrix: TransposedMatrix) -> Tensor:
@@ -288,7 +322,7 @@ def _weights(labels: Tensor, trusted: Tensor | None, rows: Tensor) -> Tensor:
         return rows.index_select(0, labels)
     num_labels = rows.shape[1]
     if rows.shape[0] > num_labels + 1 or num_labels == 1:
-        return rows.index_select(0, torch.add(labels, trusted, alpha=num_labels))
+        return rows.index_select(0, torch.where(trusted, labels + num_labels, labels))
     # The row of zeros, and one at the label.
     weights = rows.index_select(0, torch.where(trusted, num_labels, labels))
     flags = trusted.to(weights.dtype).unsqueeze(-1)

@@ -24,6 +24,7 @@ from glc_hf.matrix import CorruptionMatrix
 
 
 _transforms_active, _forward_mode = functorch_check(), forward_mode_check()
+_REDUCTIONS = ("mean", "sum", "none")
 
 
 def corrected_cross_entropy(
@@ -81,19 +82,19 @@ def corrected_cross_entropy(
         # Its control flow depends on values.
         return _eager_corrected_cross_entropy(logits, labels, matrix, trusted, ignore_index, reduction)
     # For few classes the time of the loss is that of the calls, so the usual arguments take few of them.
-    size, shape, label_dtype = logits.shape, labels.shape, labels.dtype
-    dtype = torch.float32
-    if logits.dtype is not dtype or label_dtype is not torch.int64 or size[:-1] != shape or not size:
+    size, shape, dtype = logits.shape, labels.shape, torch.float32
+    as_rows = len(size) == 2 and len(shape) == 1 and logits.dtype is dtype and labels.dtype is torch.int64
+    if not as_rows or size[0] != shape[0]:
         _check_arguments(logits, labels)
         dtype = logits.dtype if logits.dtype == torch.float64 else dtype
-    if reduction not in ("mean", "sum", "none"):
+    if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}.")
     num_labels = size[-1]
     prepared = transposed(matrix, num_labels, dtype, logits.device)
-    if label_dtype.is_floating_point:
+    if labels.is_floating_point():
         return _soft_loss(logits, labels, prepared, trusted, reduction)
-    all_labels = labels if len(shape) == 1 and label_dtype is torch.int64 else labels.reshape(-1).long()
-    flat_trusted = _flat_trusted(trusted, shape) if trusted is not None else None
+    all_labels = labels if as_rows else labels.reshape(-1).long()
+    flat_trusted = None if trusted is None else _flat_trusted(trusted, shape)
 
     if _transforms_active() or (_forward_mode() and forward_ad.unpack_dual(logits).tangent is not None):
         skipped = all_labels == ignore_index  # no value may be read here: under vmap that is impossible
@@ -104,14 +105,16 @@ def corrected_cross_entropy(
         return _reduce(losses, skipped.logical_not().sum(), reduction, shape)
 
     flat_labels, ignored, count = _without_ignored(all_labels, ignore_index, num_labels, shape)
-    if prepared.is_identity or _all_trusted(flat_trusted, ignored):
+    if prepared.is_identity or (flat_trusted is not None and _all_trusted(flat_trusted, ignored)):
         if reduction == "mean" and (isinstance(count, Tensor) or count == 0):  # torch's mean of no items is NaN
             total = F.cross_entropy(_as_rows(logits, dtype), all_labels, ignore_index=ignore_index, reduction="sum")
             return total / _at_least_one(count)
         loss = F.cross_entropy(_as_rows(logits, dtype), all_labels, ignore_index=ignore_index, reduction=reduction)
         return loss.reshape(shape) if reduction == "none" else loss
-    weight = _weight_in_mean(count, dtype)
-    return _corrected(logits, _Batch(flat_labels, flat_trusted, ignored, weight, prepared, reduction, shape))
+    batch = _Batch(flat_labels, flat_trusted, ignored, _weight_in_mean(count, dtype), prepared, reduction, shape)
+    if logits.requires_grad and torch.is_grad_enabled():
+        return _apply(logits, batch)
+    return _forward(logits, batch, with_gradient=False)[0]
 
 
 _eager_corrected_cross_entropy = without_compiler(corrected_cross_entropy)
@@ -129,37 +132,30 @@ class _Batch(NamedTuple):
     shape: torch.Size
 
 
-def _corrected(logits: Tensor, batch: _Batch) -> Tensor:
-    if logits.requires_grad and torch.is_grad_enabled():
-        return _apply(logits, batch)
-    return _forward(logits, batch, with_gradient=False)[0]
-
-
 class _CorrectedCrossEntropy(torch.autograd.Function):
     """Computes the gradient together with the loss, so that backward is at most one multiplication in place. A second
     backward of the same loss computes the gradient again."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, batch: _Batch) -> Tensor:
-        loss, ctx.gradient = _forward(logits, batch, with_gradient=True)
+        loss, ctx.gradient = _forward(logits, batch, True)
         ctx.save_for_backward(logits)
         ctx.batch, ctx.shape, ctx.dtype = batch, logits.shape, logits.dtype
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        batch: _Batch = ctx.batch
-        (logits,) = ctx.saved_tensors
+        gradient, batch = ctx.gradient, ctx.batch
         per_item = batch.reduction == "none"
         if per_item:
             upstream = upstream.reshape(-1, 1)
         if torch.is_grad_enabled():  # create_graph=True
             if batch.reduction == "mean":
                 upstream = upstream * batch.weight
-            gradient = _differentiable_gradient(logits, batch) * upstream
+            gradient = _differentiable_gradient(ctx.saved_tensors[0], batch) * upstream
         else:
-            kept = ctx.gradient
-            gradient = _gradient(logits, batch) if kept is None else kept
+            if gradient is None:
+                gradient = _gradient(ctx.saved_tensors[0], batch)
             try:
                 # On other devices reading the number would synchronize.
                 if per_item or not upstream.is_cpu or upstream.item() != 1.0:
@@ -169,7 +165,7 @@ class _CorrectedCrossEntropy(torch.autograd.Function):
                 gradient = gradient * upstream
         if len(ctx.shape) != 2:
             gradient = gradient.reshape(ctx.shape)
-        return gradient if gradient.dtype == ctx.dtype else gradient.to(ctx.dtype), None
+        return gradient if gradient.dtype is ctx.dtype else gradient.to(ctx.dtype), None
 
 
 _apply = direct_apply(_CorrectedCrossEntropy)
@@ -190,15 +186,14 @@ def _gradient(logits: Tensor, batch: _Batch) -> Tensor:
 def _forward(logits: Tensor, batch: _Batch, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """The reduced loss and the gradient of that, or of the loss of each item for the reduction `"none"`."""
     x = _as_rows(logits, batch.matrix.rows.dtype)
-    losses, gradient = item_losses(x, batch.labels, batch.trusted, batch.matrix, with_gradient)
+    weight = batch.weight if batch.reduction == "mean" else 1.0
+    losses, gradient = item_losses(x, batch.labels, batch.trusted, batch.matrix, with_gradient, weight)
     if batch.ignored is not None:
         ignored = batch.ignored.unsqueeze(-1)
         losses.masked_fill_(ignored, 0)
         if gradient is not None:
             gradient.masked_fill_(ignored, 0)
     if batch.reduction == "mean":
-        if gradient is not None:
-            gradient.mul_(batch.weight)
         return losses.sum().mul_(batch.weight), gradient
     return _reduce(losses, 1.0, batch.reduction, batch.shape), gradient
 
@@ -294,8 +289,8 @@ def _flat_trusted(trusted: Tensor, shape: torch.Size) -> Tensor:
     return trusted.reshape(*trusted.shape, *[1] * missing).expand(shape).reshape(-1)
 
 
-def _all_trusted(trusted: Tensor | None, ignored: Tensor | None) -> bool:
-    if trusted is None or not trusted.is_cpu:  # on other devices the check would synchronize
+def _all_trusted(trusted: Tensor, ignored: Tensor | None) -> bool:
+    if not trusted.is_cpu:  # on other devices the check would synchronize
         return False
     return torch.equal(trusted if ignored is None else trusted | ignored, _all_true(trusted.shape[0]))
 

@@ -243,13 +243,24 @@ def first_verdict(
     )
 
 
-def final_verdict(first: Verdict, way: Way, interval: tuple[float, float]) -> Verdict:
-    """The verdict with the way of the final model, and the interval of its difference from plain training."""
+def final_verdict(first: Verdict, way: Way, interval: tuple[float, float], labels_are_good: bool = False) -> Verdict:
+    """
+    The verdict with the way of the final model, and the interval of its difference from plain training.
+
+    Args:
+        first ([`Verdict`]): The verdict before.
+        way ([`Way`]): The final model.
+        interval (`tuple`): Of the difference.
+        labels_are_good (`bool`, *optional*, defaults to `False`): Whether no model was better than plain training. The
+            final model has then been trained longer, and a difference does not show that correction helps.
+    """
     low, high = interval
-    helps = True if low > 0 else False if high < 0 else None
+    helps = None if low <= 0 <= high or (low > 0 and labels_are_good) else low > 0
     plain, number = first.ways[PLAIN], format_count(first.trusted_rows, "trusted labels")
     values = f"an estimated {way.accuracy:.1%} of the predictions are right, against {plain.accuracy:.1%} after plain"
     values += f" training on the noisy labels (difference {100 * low:+.1f} to {100 * high:+.1f} points, {number})."
+    if low > 0 and helps is None:
+        values += " Plain training was shorter, and at that point no model was clearly better than it."
     linear = {name: other for name, other in first.ways.items() if name not in (FINAL, PLAIN)}
     best = max(linear, key=lambda name: linear[name].accuracy, default=None)
     if best is not None and way.high < linear[best].low:

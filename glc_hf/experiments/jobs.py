@@ -85,9 +85,10 @@ def join_reduced(*parts: str | None) -> str | None:
     return ", ".join(filter(None, parts)) or None
 
 
-def run_curve(curve: Curve, tick: Tick = lambda share: None) -> Iterator[list[Row]]:
+def run_curve(curve: Curve, tick: Tick = lambda share: None, threads: int = 1) -> Iterator[list[Row]]:
     """Train the runs of a job, and yield the lines of the results file that belong together: those of one method.
-    `tick` is called from time to time with the share of the work that is done."""
+    `tick` is called from time to time with the share of the work that is done. Stacked strengths use so many
+    threads."""
     from glc_hf.experiments.replicas.stacked_training import can_stack
 
     preset = get_preset(curve.preset, **dict(curve.options))
@@ -95,7 +96,7 @@ def run_curve(curve: Curve, tick: Tick = lambda share: None) -> Iterator[list[Ro
     stacked = [name for name in curve.methods if preset.stacks and can_stack(get_method(name))]
     alone = [name for name in curve.methods if name not in stacked]
     if stacked:
-        yield from _stacked(curve, preset, data, stacked, tick)
+        yield from _stacked(curve, preset, data, stacked, tick, threads)
     if alone:
         yield from _one_by_one(curve, preset, data, alone, tick)
     tick(1.0)
@@ -108,14 +109,17 @@ def _prepared(
     return get_preset(preset, **dict(options)).prepare(data_root, limit)
 
 
-def _stacked(curve: Curve, preset: Preset, data: PreparedData, methods: list[str], tick: Tick) -> Iterator[list[Row]]:
+def _stacked(
+    curve: Curve, preset: Preset, data: PreparedData, methods: list[str], tick: Tick, threads: int
+) -> Iterator[list[Row]]:
     from glc_hf.experiments.replicas.stacked_curve import StackedCurve
 
     rows = [noisy_rows(preset, data, curve.noise, curve.trusted, s, curve.seed) for s in curve.strengths]
     truths = [one.matrix for one in rows]
     with tempfile.TemporaryDirectory() as folder:
         make_args = cache(lambda method: arguments(preset, method, curve.seed, folder, **curve.changes))
-        replicas = StackedCurve(preset, data, [one.train for one in rows], truths, make_args, curve.seed)
+        trains = [one.train for one in rows]
+        replicas = StackedCurve(preset, data, trains, truths, make_args, curve.seed, threads=threads)
         number = replicas.number_of_stages(methods)
         replicas.tick = lambda stages: tick(min(stages / number, 1.0) * len(methods) / len(curve.methods))
         for result in replicas.run(methods):

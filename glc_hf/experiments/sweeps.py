@@ -67,7 +67,8 @@ def run_sweep(
     Args:
         curves (`Sequence[Curve]`): The jobs that [`plan`] returns.
         output (`str` or `Path`): The results file.
-        workers (`int`, *optional*): Number of processes with one thread each; by default one per core.
+        workers (`int`, *optional*): Number of processes with one thread each; by default one per core. With fewer
+            jobs than that, each process has several threads, which train parts of the strengths.
         ray_address (`str`, *optional*):
             Run on Ray instead: the address of a cluster, `"auto"` for the one this machine belongs to, or `"local"`
             for a new one on this machine.
@@ -80,8 +81,10 @@ def run_sweep(
         messages = run_on_ray(curves, ray_address)
     else:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = min(workers or cores, len(curves))
-        messages = _run_here(curves) if workers <= 1 else _run_in_processes(curves, workers)
+        wanted = workers or cores
+        workers = max(min(wanted, len(curves)), 1)
+        threads = wanted // workers
+        messages = _run_here(curves, threads) if workers == 1 else _run_in_processes(curves, workers, threads)
     for message in messages:
         # A method whose lines were cut short by a crash is run again in full; lines already written stay as they are.
         new = [row for row in message.rows if run_key(row) not in known]
@@ -89,20 +92,19 @@ def run_sweep(
         yield message._replace(rows=new)
 
 
-def _run_here(curves: Sequence[Curve]) -> Iterator[Progress]:
+def _run_here(curves: Sequence[Curve], threads: int) -> Iterator[Progress]:
     import torch
 
-    threads = torch.get_num_threads()
-    # As in a worker: these networks are too small for threads to help, and results must not depend on their number.
-    torch.set_num_threads(1)
+    of_operations = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in a worker: these networks are too small for threads within an operation to help
     try:
         for job, curve in enumerate(curves):
             shares = [0.0]
-            for rows in run_curve(curve, shares.append):
+            for rows in run_curve(curve, shares.append, threads):
                 yield Progress(job, shares[-1], rows)
             yield Progress(job, 1.0, [])
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(of_operations)
 
 
 class _Failure(NamedTuple):
@@ -111,7 +113,7 @@ class _Failure(NamedTuple):
     trace: str
 
 
-def _run_in_processes(curves: Sequence[Curve], workers: int) -> Iterator[Progress]:
+def _run_in_processes(curves: Sequence[Curve], workers: int, threads: int) -> Iterator[Progress]:
     import multiprocessing
     import queue
 
@@ -120,7 +122,7 @@ def _run_in_processes(curves: Sequence[Curve], workers: int) -> Iterator[Progres
     for job in [*enumerate(curves), *[None] * workers]:
         todo.put(job)
     processes = [
-        context.Process(target=_work, args=(todo, messages), daemon=True, name=f"sweep-{number}")
+        context.Process(target=_work, args=(todo, messages, threads), daemon=True, name=f"sweep-{number}")
         for number in range(workers)
     ]
     for process in processes:
@@ -156,7 +158,7 @@ def _check_alive(processes: Sequence[Any]) -> None:
             )
 
 
-def _work(todo: Any, messages: Any) -> None:
+def _work(todo: Any, messages: Any, threads: int) -> None:
     """Run jobs until there are none left; exit with the parent process."""
     import multiprocessing
     import threading
@@ -182,7 +184,7 @@ def _work(todo: Any, messages: Any) -> None:
             messages.put(Progress(job, share, []))
 
         try:
-            for rows in run_curve(curve, tick):
+            for rows in run_curve(curve, tick, threads):
                 messages.put(Progress(job, shares[0], rows))
             messages.put(Progress(job, 1.0, []))
         except Exception as error:

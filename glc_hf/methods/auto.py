@@ -317,7 +317,8 @@ class Auto(GoldLossCorrection):
         interval = difference_with_control(
             final.numpy(), positions.numpy(), self.control.numpy(), self.plain.numpy(), self.verdict.level
         )
-        self.verdict = final_verdict(self.verdict, way, interval)
+        labels_are_good = self.pretrained and self.trusted_share < CORRECTED_SHARE
+        self.verdict = final_verdict(self.verdict, way, interval, labels_are_good)
         self.judges = self.judges[:0]
 
     def restore_verdict(self, verdict: Verdict) -> None:

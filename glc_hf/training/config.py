@@ -15,7 +15,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import HubStrategy
 
-from glc_hf._compat import unused_arguments
+from glc_hf._compat import save_whole_fsdp_models, unused_arguments
 from glc_hf.methods.auto import AutoOptions
 from glc_hf.methods.base import SharedOptions
 from glc_hf.methods.baselines import ConfusionMatrixOptions, ForwardOptions
@@ -213,6 +213,7 @@ class GLCConfig(
             # Without this, accelerate would not connect the processes, and each would train on its own.
             self.use_cpu = True
         super().__post_init__()
+        save_whole_fsdp_models(self)
         for name in ("freeze", "source_columns", "source_names"):
             if isinstance(getattr(self, name), str):
                 setattr(self, name, [getattr(self, name)])

@@ -202,9 +202,9 @@ def test_gradient_is_computed_only_if_needed(problem, monkeypatch):
     logits, labels, trusted = problem
     requested = []
 
-    def spy(x, labels, trusted, matrix, with_gradient):
+    def spy(x, labels, trusted, matrix, with_gradient, weight):
         requested.append(with_gradient)
-        return item_losses(x, labels, trusted, matrix, with_gradient)
+        return item_losses(x, labels, trusted, matrix, with_gradient, weight)
 
     monkeypatch.setattr(loss_module, "item_losses", spy)
     leaf = logits.clone().requires_grad_()

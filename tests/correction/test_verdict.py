@@ -13,6 +13,8 @@ from glc_hf.correction.verdict import (
     Way,
     difference_interval,
     difference_with_control,
+    final_verdict,
+    first_verdict,
     load_verdict,
     save_verdict,
     way_of,
@@ -183,3 +185,23 @@ def test_accuracy_is_clipped_and_intervals_follow_the_level():
     assert np.diff(difference_with_control(control[:2], positions, control, ~control, level=0.99)) > np.diff(
         difference_with_control(control[:2], positions, control, ~control)
     )
+
+
+# ---------------------------------------------------------------------- the sentence
+@pytest.mark.parametrize(
+    ("interval", "labels_are_good", "helps", "start"),
+    [
+        ((0.1, 0.2), False, True, "Correction helps: "),
+        ((-0.1, 0.2), False, None, "It can't be told if correction helps: "),
+        ((-0.2, -0.1), False, False, "Correction does not help: "),
+        ((0.1, 0.2), True, None, "It can't be told if correction helps: "),
+        ((-0.2, -0.1), True, False, "Correction does not help: "),
+    ],
+)
+def test_longer_training_alone_is_not_called_a_gain_of_correction(interval, labels_are_good, helps, start):
+    correct = np.arange(100) < 80
+    verdict = final_verdict(first_verdict(correct, {}), way_of(correct, "network"), interval, labels_are_good)
+    assert verdict.helps is helps
+    assert verdict.sentence.startswith(start)
+    assert ("Plain training was shorter" in verdict.sentence) == (interval[0] > 0 and labels_are_good)
+    assert verdict.final

@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 from contextlib import redirect_stderr
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -228,6 +229,14 @@ def _declare_cpus_as_gpus() -> None:
     if not hasattr(torch.cpu.Stream, "record_event"):  # torch 2.6: its stand-in for a stream lacks what sharding calls
         torch.cpu.Stream.record_event = lambda stream: torch.cpu.Event()
         torch.cpu.Stream.wait_event = lambda stream, event: None
+        torch.distributed.reduce_scatter_tensor = partial(_averaging, torch.distributed.reduce_scatter_tensor)
+
+
+def _averaging(reduce_scatter: Any, output: torch.Tensor, input: torch.Tensor, *, group: Any, op: Any) -> None:
+    """`reduce_scatter_tensor`. With torch 2.6 the sum of gloo, the backend for CPUs, is not divided for an average."""
+    reduce_scatter(output, input, group=group, op=op)
+    if op == torch.distributed.ReduceOp.AVG:
+        output /= group.size()
 
 
 def _record_written_files(folder: Path) -> list[str]:

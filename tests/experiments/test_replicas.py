@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +36,9 @@ METHODS = [
 ]  # fmt: skip
 
 
-def _curve(preset: SmallPreset, folder: Path, strengths: tuple[float, ...] = STRENGTHS) -> StackedCurve:
+def _curve(
+    preset: SmallPreset, folder: Path, strengths: tuple[float, ...] = STRENGTHS, threads: int = 1
+) -> StackedCurve:
     data = preset.prepare()
     rows = [noisy_rows(preset, data, "flip", 0.2, strength, SEED) for strength in strengths]
     return StackedCurve(
@@ -44,6 +48,7 @@ def _curve(preset: SmallPreset, folder: Path, strengths: tuple[float, ...] = STR
         [one.matrix for one in rows],
         lambda method: arguments(preset, method, SEED, str(folder)),
         SEED,
+        threads=threads,
     )
 
 
@@ -100,6 +105,41 @@ def test_replica_does_not_depend_on_the_others(tmp_path: Path) -> None:
     for name, values in alone.states[0].items():
         torch.testing.assert_close(together.states[1][name], values, rtol=1e-5, atol=1e-6)
     assert not torch.allclose(together.states[1]["classifier.weight"], together.states[2]["classifier.weight"])
+
+
+@pytest.mark.parametrize("preset", [SmallImages(), SmallTextsLate()], ids=lambda preset: preset.name)
+@pytest.mark.parametrize("threads", [2, 8])  # 8: more than replicas
+def test_threads_train_the_same_replicas(preset: SmallPreset, threads: int, tmp_path: Path) -> None:
+    methods = METHODS if preset.name == "small_images" and threads == 2 else ["glc"]
+    seen: set[int] = set()
+    curve = _curve(preset, tmp_path, threads=threads)
+    curve.tick = lambda stages: seen.add(threading.get_ident())
+    for result, expected in zip(curve.run(methods), _curve(preset, tmp_path).run(methods), strict=True):
+        assert result.errors == pytest.approx(expected.errors)
+        for found, state in zip(result.states, expected.states, strict=True):
+            for name, values in state.items():
+                torch.testing.assert_close(found[name], values, rtol=1e-4, atol=1e-5)
+    assert seen != {threading.get_ident()}
+
+
+def test_error_in_one_thread_stops_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    curve, ended = _curve(SmallImages(), tmp_path, threads=2), []
+
+    def train_stage(network, inputs, loss, rows, preset, args, min_updates, tick) -> None:
+        if network.replicas == 1:
+            raise FloatingPointError("not finite")
+        try:
+            for _ in range(1000):
+                tick(0.0)
+                time.sleep(0.01)
+        except RuntimeError as error:
+            ended.append(str(error))
+
+    monkeypatch.setattr("glc_hf.experiments.replicas.stacked_curve.train_stage", train_stage)
+    with pytest.raises(FloatingPointError, match="not finite"):
+        next(curve.run(["glc"]))
+    assert len(ended) == 1
+    assert "stopped" in ended[0]
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])

@@ -11,12 +11,14 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from glc_hf.experiments.jobs import Curve
 from glc_hf.experiments.presets import PRESETS, get_preset
 from glc_hf.experiments.presets.base import Preset
+from glc_hf.experiments.replicas.stacked_curve import StackedCurve
 from glc_hf.experiments.results import append_results, read_results
 from glc_hf.experiments.sweeps import plan, run_sweep
 from tests.experiments.small_preset import SmallImages, SmallTexts
@@ -146,6 +148,23 @@ def test_worker_processes_give_the_same_lines_as_one_process(tmp_path: Path) -> 
     for noise in ("uniform", "flip"):
         _sweep([Curve(OWN_PRESET, noise, 0.2, 0, (0.0, 0.5), ("glc", "no_correction"))], one)
     assert _lines(several) == _lines(one)
+
+
+def test_one_curve_uses_all_workers_and_gives_the_same_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Spy(StackedCurve):
+        def __init__(self, *args: Any, threads: int, **others: Any) -> None:
+            made.append(threads)
+            super().__init__(*args, threads=threads, **others)
+
+    monkeypatch.setattr("glc_hf.experiments.replicas.stacked_curve.StackedCurve", Spy)
+    outputs = {workers: tmp_path / f"{workers}.jsonl" for workers in (1, 2)}
+    for workers, output in outputs.items():
+        for _ in run_sweep(_curves()[:1], output, workers=workers):
+            pass
+    assert made == [1, 2]
+    assert _lines(outputs[1]) == _lines(outputs[2])
 
 
 def test_ray_gives_the_same_lines(tmp_path: Path) -> None:

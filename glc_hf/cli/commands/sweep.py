@@ -57,7 +57,12 @@ def sweep_parser() -> argparse.ArgumentParser:
         "architecture=NAME weights=FILE image_size=N hidden_size=N (cifar10-features, cifar100-features)",
     )
     add("--matrices", action="store_true", help="write the estimated matrices too (for `glc-hf plot --matrices`)")
-    add("--workers", type=int, metavar="N", help="number of processes with one thread each; default: one per core")
+    add(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of cores to use: one process per curve, then threads; default: all",
+    )
     add(
         "--ray",
         nargs="?",

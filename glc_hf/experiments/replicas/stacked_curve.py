@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,6 +43,10 @@ class CurveResult(NamedTuple):
     states: list[dict[str, Tensor]]
 
 
+# The replicas of a stage, in their order: one stack per thread.
+Stacks = list[StackedNetwork]
+
+
 class StackedCurve:
     """
     The runs of one curve, with the same rows, flags and initial weights, and different noisy labels.
@@ -52,6 +59,8 @@ class StackedCurve:
         make_args (`Callable`): Returns the settings of a method, by its name.
         seed (`int`): Seed of the initial weights.
         tick (`Callable`, *optional*): Called from time to time with the number of finished stages, a float.
+        threads (`int`, *optional*, defaults to 1): Train this many parts of the replicas at the same time. Another
+            number of parts changes the results by rounding only.
     """
 
     def __init__(
@@ -63,6 +72,7 @@ class StackedCurve:
         make_args: Callable[[str], GLCConfig],
         seed: int,
         tick: Callable[[float], None] = lambda stages: None,
+        threads: int = 1,
     ) -> None:
         self.preset, self.data, self.true_matrices, self.make_args = preset, data, true_matrices, make_args
         self.num_labels = len(data.label_names)
@@ -83,8 +93,8 @@ class StackedCurve:
         self.inputs = network.inputs(tensors)
         test_tensors, self.test_labels = preset.tensors(data.test)
         self.test_inputs = network.inputs(test_tensors)
-        self.tick, self._stages_done = tick, 0
-        self._trained: dict[Stage, StackedNetwork] = {}
+        self.tick, self.threads, self._stages_done = tick, threads, 0
+        self._trained: dict[Stage, Stacks] = {}
         self._logits: dict[tuple[Stage, bytes | None], Tensor] = {}
 
     def run(self, methods: Sequence[str]) -> Iterator[CurveResult]:
@@ -114,18 +124,22 @@ class StackedCurve:
             method.estimate(_ReplicaRun(self, replica, stages))
         plain = methods[0].plain_last_stage()
         if plain is not None:
-            network = self._train_plain(plain, args)
+            stacks = self._train_plain(plain, args)
         else:
             start = self._trained[stages[-1]] if last.start == "previous" else None
-            network = self._train(last, args, last_stage_loss(methods, self.labels, self.trusted), start, len(methods))
-        wrong = predict(network, self.test_inputs).argmax(dim=-1) != self.test_labels
+
+            def make_loss(part: slice) -> LossGradient:
+                return last_stage_loss(methods[part], self.labels[part], self.trusted)
+
+            stacks = self._train(last, args, make_loss, start, len(methods))
+        wrong = self._predict(stacks, self.test_inputs).argmax(dim=-1) != self.test_labels
         errors = [100.0 * float(share) for share in wrong.double().mean(dim=1)]
-        states = [network.state_of(replica) for replica in range(network.replicas)]
-        if network.replicas == 1:
+        states = [stack.state_of(replica) for stack in stacks for replica in range(stack.replicas)]
+        if len(states) == 1:
             errors, states = errors * len(methods), states * len(methods)
         return CurveResult(name, errors, [method.matrix for method in methods], states)
 
-    def _train_plain(self, stage: Stage, args: GLCConfig) -> StackedNetwork:
+    def _train_plain(self, stage: Stage, args: GLCConfig) -> Stacks:
         """Train a stage with plain cross-entropy, unless another method has trained it."""
         if stage not in self._trained:
             if stage.start == "previous":
@@ -133,21 +147,54 @@ class StackedCurve:
             # Replicas with equal labels are trained as one.
             chosen = self.labels[:, torch.from_numpy(self.rows_of(stage, "trained"))]
             labels = self.labels[:1] if bool((chosen == chosen[:1]).all()) else self.labels
-            self._trained[stage] = self._train(stage, args, plain_loss(labels), None, len(labels))
+            self._trained[stage] = self._train(stage, args, lambda part: plain_loss(labels[part]), None, len(labels))
         return self._trained[stage]
 
     def _train(
-        self, stage: Stage, args: GLCConfig, loss: LossGradient, start: StackedNetwork | None, replicas: int
-    ) -> StackedNetwork:
-        network = stack(self.model, replicas, self._order)
-        if start is not None:
-            for name, parameter in network.parameters.items():
-                parameter.data.copy_(start.parameters[name].expand_as(parameter))
-        rows, done = self.rows_of(stage, "trained"), self._stages_done
-        tick = lambda share: self.tick(done + share)  # noqa: E731
-        train_stage(network, self.inputs, loss, rows, self.preset, args, stage.min_updates, tick)
+        self,
+        stage: Stage,
+        args: GLCConfig,
+        make_loss: Callable[[slice], LossGradient],
+        start: Stacks | None,
+        replicas: int,
+    ) -> Stacks:
+        rows, done, stopped = self.rows_of(stage, "trained"), self._stages_done, threading.Event()
+        parts = _parts(replicas, self.threads)
+        stacks = [stack(self.model, part.stop - part.start, self._order) for part in parts]
+
+        def train(number: int) -> None:
+            network = stacks[number]
+            if start is not None:
+                before = start[number if len(start) > 1 else 0].parameters
+                for name, parameter in network.parameters.items():
+                    parameter.data.copy_(before[name].expand_as(parameter))
+
+            def tick(share: float) -> None:
+                if stopped.is_set():
+                    raise RuntimeError("the training of other replicas was stopped.")
+                if number == 0:
+                    self.tick(done + share)
+
+            loss = make_loss(parts[number])
+            train_stage(network, self.inputs, loss, rows, self.preset, args, stage.min_updates, tick)
+
+        if len(parts) == 1:
+            train(0)
+        else:
+            with ThreadPoolExecutor(len(parts)) as pool:
+                running = [pool.submit(train, number) for number in range(len(parts))]
+                try:
+                    finished, _ = wait(running, return_when=FIRST_EXCEPTION)
+                finally:
+                    stopped.set()
+                for one in finished:
+                    one.result()
         self._stages_done += 1
-        return network
+        return stacks
+
+    def _predict(self, stacks: Stacks, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Return the logits (R, N, K) of some rows."""
+        return torch.cat([predict(network, inputs) for network in stacks])
 
     def rows_of(self, stage: Stage, part: Part) -> np.ndarray:
         """Return the rows a stage trains on or holds out, as in `GLCTrainer`."""
@@ -162,10 +209,16 @@ class StackedCurve:
         key = stage, None if many else rows.numpy().tobytes()
         if key not in self._logits:
             inputs = self.inputs if many else tuple(tensor[rows] for tensor in self.inputs)
-            self._logits[key] = predict(self._trained[stage], inputs)
+            self._logits[key] = self._predict(self._trained[stage], inputs)
         logits = self._logits[key]
         logits = logits[replica if len(logits) > 1 else 0]
         return logits[rows] if many else logits
+
+
+def _parts(replicas: int, threads: int) -> list[slice]:
+    """Replicas in consecutive parts of (almost) equal size, at most one per thread."""
+    bounds = np.linspace(0, replicas, min(threads, replicas) + 1).round().astype(int).tolist()
+    return [slice(first, last) for first, last in pairwise(bounds)]
 
 
 class _ReplicaRun:
