@@ -52,7 +52,7 @@ class ScriptArguments:
 
 
 def main() -> None:
-    """Load the table, train, and print what the sources and the model are worth."""
+    """Load the table, train, and print the quality of the sources and of the model."""
     parser = HfArgumentParser((ScriptArguments, GLCConfig), description=__doc__)
     script, args = parser.parse_args_into_dataclasses()
     set_seed(args.seed)

@@ -45,7 +45,7 @@ class ScriptArguments:
 
 
 def main() -> None:
-    """Load the data, add noise, train the adapters, and print what they are worth."""
+    """Load the data, add noise, train the adapters, and print their accuracy."""
     parser = HfArgumentParser((ScriptArguments, GLCConfig), description=__doc__)
     script, args = parser.parse_args_into_dataclasses()
     set_seed(args.seed)

@@ -237,7 +237,7 @@ class Method:
     Attributes:
         matrices (`dict[str, CorruptionMatrix]`): The matrix of each source of labels. A method with one source stores
             it as `matrix`, which is the entry [`ONE_SOURCE`].
-        verdict ([`Verdict`], *optional*): What the run is worth, for methods that judge it.
+        verdict ([`Verdict`], *optional*): Whether correction helps, for methods that estimate it.
     """
 
     name: ClassVar[str]

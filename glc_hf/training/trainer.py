@@ -100,11 +100,11 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
         corruption_matrix ([`CorruptionMatrix`], *optional*):
             A known matrix. It is used as it is, without a first stage.
 
-    After `train()`, `corruption_matrix` is the matrix that was used, `verdict` says what the run is worth, and
-    `warnings` lists reasons not to rely on it. `save_model` writes them and a model card beside the weights, and the
+    After `train()`, `corruption_matrix` is the matrix that was used, `verdict` says whether correction helps, and
+    `warnings` lists reasons not to rely on the run. `save_model` writes them and a model card beside the weights. The
     model is a plain one that `from_pretrained` and `pipeline` load without this library. `push_to_hub` uploads all of
     it in one commit. `audit` finds the labels of a dataset that look wrong, and `suggest` the rows to check next. With
-    votes of several sources, `sources()` says what each of them is worth.
+    votes of several sources, `sources()` has the quality of each of them.
     """
 
     args: GLCConfig
@@ -217,13 +217,13 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
 
     @property
     def verdict(self) -> Verdict | None:
-        """What the last `train()` is worth: an estimate of the accuracy on true labels for each way of training that
-        was considered, and whether correction helps. `None` before `train()`, and for methods that don't judge it."""
+        """Whether correction helps, and estimated accuracies on true labels: of this model, and of others that were
+        trained for comparison. `None` before `train()`, and for methods that make no such estimate."""
         return None if self.method is None else self.method.verdict
 
     def sources(self) -> SourceTable:
         """
-        What each source of votes is worth: how often it votes and is right, with whom it agrees, its most frequent
+        The quality of each source of votes: how often it votes and is right, with whom it agrees, its most frequent
         errors, and whether it hurts. After `train()` it is based on what the method estimated, and before that on
         the votes alone.
 
