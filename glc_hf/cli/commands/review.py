@@ -29,8 +29,8 @@ def review(argv: list[str]) -> int:
     if not arguments.no_open and not webbrowser.open(page.resolve().as_uri()):
         print("no browser was found: open the page yourself.")
     print(
-        "after you have saved the decisions, run: glc-hf apply decisions.json --dataset DATASET --output cleaned.parquet "
-        "(with the dataset of the audit)"
+        "after you have saved the decisions, run: glc-hf apply decisions.json --dataset DATASET --output "
+        "cleaned.parquet (with the dataset of the audit)"
     )
     return 0
 
