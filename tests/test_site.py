@@ -51,7 +51,7 @@ def test_the_page_about_csv_files_reads_other_delimiters_and_encodings(tmp_path:
     lines = ("text;label;trusted", "caf\xe9;Good ;x", "no label;;", "not checked;good;")
     Path("reviews.csv").write_bytes("\n".join(lines).encode("cp1252"))
     data = _run("docs/howto/csv.md", load_dataset=load_dataset)["data"]
-    expected = [("café", "good", True), ("not checked", "good", False)]
+    expected = [("café", "good", "yes"), ("not checked", "good", "no")]
     assert [tuple(row.values()) for row in data] == expected
     cleaned = load_dataset("csv", data_files="clean.csv", split="train")
     assert [tuple(row.values()) for row in cleaned] == expected
