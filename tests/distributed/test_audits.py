@@ -26,7 +26,7 @@ def test_two_processes_find_the_same_labels_as_one(tmp_path: Path) -> None:
         assert ours["given_label"] == columns["given_label"]
         # Rounding changes the weights and the fits a little.
         np.testing.assert_allclose(ours["p_wrong"], columns["p_wrong"], atol=0.02, err_msg=case)
-        sure = np.abs(np.array(columns["p_wrong"]) - 0.5) > 0.05
+        sure = np.abs(np.array(columns["p_wrong"]) - 0.5) > 0.02  # as far as rounding can change it
         assert sure.mean() > 0.9
         same = np.array(ours["suggested_label"]) == np.array(columns["suggested_label"])
         assert same[sure].all()
