@@ -4,6 +4,7 @@ been fitted to."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -291,10 +292,11 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
         penalty (`float`): Its weight decay.
     """
     reduce = data.table.reduce
-    roots = (None, data.table.correlated_prior())
+    correlated = data.table.correlated_prior()
+    roots = [None] if correlated is None else [None, correlated]
     # Few trusted items have large weights beside the untrusted ones, and need a prior there, too.
     few = data.num_trusted < _FEW_TRUSTED and data.voted is None
-    priors = Prior(penalty, roots[few]), best_prior(data, roots), best_prior(data, roots, noisy)
+    priors = Prior(penalty, correlated if few else None), best_prior(data, roots), best_prior(data, roots, noisy)
     folds = range(data.num_folds)
     prior = torch.tensor(list(data.members.values()))
     log_probs = torch.zeros(data.num_trusted, len(prior), data.num_labels)
@@ -366,17 +368,30 @@ def best_prior(data: PoolData, roots: Sequence[Tensor | None], center: LinearHea
     """The prior (around `center`) with which trusted items predict the others best, over the folds, with one of these
     roots."""
     table, classes = data.table, data.num_labels
-    losses = torch.zeros(len(roots), len(_PENALTIES), dtype=torch.float64)
-    for fold in range(data.num_folds) if data.num_trusted > 1 else ():
-        kept, left_out = data.trusted[data.fold != fold], data.trusted[data.fold == fold]
-        near = None if center is None else calibrated(table, center, kept, data.labels[kept])
-        for by_penalty, root in zip(losses, roots, strict=True):
-            head = near
-            for index, penalty in enumerate(_PENALTIES):
-                head = table.fit(
-                    kept, data.labels[kept], classes, penalty=penalty, start=head, center=near, prior=root
+    folds = range(data.num_folds) if data.num_trusted > 1 else range(0)
+    rows = [(data.trusted[data.fold != fold], data.trusted[data.fold == fold]) for fold in folds]
+    near = [None if center is None else calibrated(table, center, kept, data.labels[kept]) for kept, _ in rows]
+    best, lowest = Prior(_PENALTIES[0]), math.inf
+    for root in roots:
+        heads, before = list(near), math.inf
+        for penalty in _PENALTIES:
+            losses = torch.zeros(1, dtype=torch.float64)
+            for fold, (kept, left_out) in enumerate(rows):
+                heads[fold] = table.fit(
+                    kept,
+                    data.labels[kept],
+                    classes,
+                    penalty=penalty,
+                    start=heads[fold],
+                    center=near[fold],
+                    prior=root,
                 )
-                logits = table.logits(head, left_out)
-                by_penalty[index] += F.cross_entropy(logits, data.labels[left_out], reduction="sum").double()
-    number, position = divmod(int(table.reduce(losses).argmin()), len(_PENALTIES))
-    return Prior(_PENALTIES[position], roots[number])
+                logits = table.logits(heads[fold], left_out)
+                losses += F.cross_entropy(logits, data.labels[left_out], reduction="sum").double()
+            loss = float(table.reduce(losses))
+            if loss < lowest:
+                best, lowest = Prior(penalty, root), loss
+            if loss > before:  # weaker penalties overfit more
+                break
+            before = loss
+    return best

@@ -89,8 +89,8 @@ def test_llm_and_rules(run, tmp_path: Path) -> None:
     out = run("llm_and_rules.py", *COMMON, matrix="corruption_matrices.json")
     assert _sources(out) == ["rule", "gpt", "llama"]
     assert "billing → account 4" in out  # an error of `llama`
-    ways = {name: float(share) for name, share in re.findall(r"^  (\w+): ([\d.]+)%", out, re.MULTILINE)}
-    assert ways["all_sources"] > ways["majority_vote"]
+    ways = {name: float(share) for name, share in re.findall(r"^ +([\w ]+): ([\d.]+)%", out, re.MULTILINE)}
+    assert ways["training on the votes of all sources"] > ways["training on the majority vote"]
     assert float(re.search(r"accuracy on the test split: ([\d.]+)", out)[1]) > 0.95
     # A file, with the network that the first run wrote.
     words = {"billing": "invoice", "delivery": "parcel", "account": "login"}

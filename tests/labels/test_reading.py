@@ -113,7 +113,7 @@ def test_the_label_column_is_found_by_name_or_type(rows):
     assert find_label_column(rows.to_iterable_dataset(), None) == "label"
     with pytest.raises(ValueError, match="no label_column 'tag'"):
         find_label_column(rows, "tag")
-    with pytest.raises(ValueError, match=r"name label_column, or .*Columns: text, number, trusted"):
+    with pytest.raises(ValueError, match=r"name label_column or --label-column, or .*Columns: text, number, trusted"):
         find_label_column(rows.remove_columns("label"), None)
     with pytest.raises(ValueError, match=r"several columns could be the labels \(class, target\).*label_column="):
         find_label_column(rows.rename_columns({"label": "class", "number": "target"}), None)
