@@ -190,11 +190,11 @@ def mode_summary(runs: Sequence[Run], mode: str) -> str:
 
 def _cost_lines(runs: Sequence[Run], mode: str) -> list[str]:
     """Processor time of `auto` compared with plain training of the same cell and seed, on processors with the same
-    instructions for bf16."""
+    instructions for bf16. Runs with `timed` false had other programs beside them, which makes them slower."""
     seconds = {
         (run["method"], (_key(run), run.get("bf16", True))): run["processor_seconds"]
         for run in runs
-        if run["mode"] == mode
+        if run["mode"] == mode and run.get("timed", True)
     }
     ratios = [
         value / seconds[PLAIN, key]
