@@ -377,7 +377,7 @@ def best_prior(data: PoolData, roots: Sequence[Tensor | None], center: LinearHea
         for penalty in _PENALTIES:
             losses = torch.zeros(1, dtype=torch.float64)
             for fold, (kept, left_out) in enumerate(rows):
-                heads[fold] = table.fit(
+                head = table.fit(
                     kept,
                     data.labels[kept],
                     classes,
@@ -386,7 +386,7 @@ def best_prior(data: PoolData, roots: Sequence[Tensor | None], center: LinearHea
                     center=near[fold],
                     prior=root,
                 )
-                logits = table.logits(heads[fold], left_out)
+                heads[fold], logits = head, table.logits(head, left_out)
                 losses += F.cross_entropy(logits, data.labels[left_out], reduction="sum").double()
             loss = float(table.reduce(losses))
             if loss < lowest:
