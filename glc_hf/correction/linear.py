@@ -258,11 +258,12 @@ class FeatureTable:
                 # Narrow matrices multiply faster from the left.
                 products, bias = (errors.t() @ chunk).t(), errors.sum(dim=0)
                 gradient = (products - torch.outer(self.mean, bias)) / self.scale.unsqueeze(1)
-                gradient = gradient if prior is None else prior.t() @ gradient
                 sums[:-1] += torch.cat([gradient, bias.unsqueeze(0)]).flatten().double().cpu()
                 sums[-1] += (losses * share).sum().double().cpu()
             sums = self.reduce(sums)
             parameters.grad = sums[:-1].view_as(parameters).to(parameters)
+            if prior is not None:
+                parameters.grad[:-1] = prior.t() @ parameters.grad[:-1]
             distance = parameters[:penalized] - middle
             parameters.grad[:penalized] += 2 * penalty * distance
             return sums[-1].float() + penalty * distance.square().sum().cpu()

@@ -25,7 +25,7 @@ _SHARE, _VOTES_SHARE = 0.15, 0.3
 # Strength of the prior of the weights, in trusted items.
 _PRIOR = 10.0
 _STACK_SCALE = 3.0
-_FEW_TRUSTED = 50
+_FEW_TRUSTED = 50  # with fewer, the models of all labels have the correlated prior, too
 # Members that are fitted to trusted items only, close to another member.
 _TUNED = {"tuned": "plain", "glc_tuned": "glc", "majority_tuned": "majority"}
 _LOWEST_LOG_PROB, _LOWEST_LIKELIHOOD = -8.0, 1e-4
