@@ -100,8 +100,10 @@ def correct_labels(
     auto_fix: float | None = None,
     audit: str | Path | None = None,
     force: bool = False,
+    label_option: str = "label_column",
 ) -> Corrections:
-    """Apply decisions as [`apply_decisions`] does, and return the counts too."""
+    """Apply decisions as [`apply_decisions`] does, and return the counts too. `label_option` is what the caller calls
+    the column of the labels, for errors."""
     if (auto_fix is None) != (audit is None):
         raise ValueError("auto_fix (a probability) takes suggestions from audit (a file): give both or none of them.")
     suggestions = [] if audit is None or auto_fix is None else read_suggestions(audit, auto_fix, dataset)
@@ -116,7 +118,7 @@ def correct_labels(
         label_column = label_column or "label"
         kind = Value("string") if decisions.label_names is not None else Value("int64")
         dataset = dataset.add_column(label_column, [None] * len(dataset), feature=kind)
-    column = find_label_column(dataset, label_column or decisions.label_column, trusted_column)
+    column = find_label_column(dataset, label_column or decisions.label_column, trusted_column, label_option)
     labels = _Labels(dataset, column, decisions)
     flags = _flags(dataset, trusted_column, labels)
     sources = _sources(dataset, labels)

@@ -92,7 +92,9 @@ def find_columns(
     raise _unclear(problem, features, _INPUT_OPTIONS[task])
 
 
-def find_label_column(dataset: Any, label_column: str | None = None, trusted_column: str | None = None) -> str:
+def find_label_column(
+    dataset: Any, label_column: str | None = None, trusted_column: str | None = None, option: str = "label_column"
+) -> str:
     """
     Return the column of the labels: the one named; else `labels`, `label` or `label_ids`; else the only column with a
     name that datasets use, such as `fine_label` or `ner_tags`; else the only column of classes. Raises
@@ -102,12 +104,13 @@ def find_label_column(dataset: Any, label_column: str | None = None, trusted_col
         dataset: A `Dataset`, or an `IterableDataset` with known columns.
         label_column (`str`, *optional*): Name of the column, which must exist.
         trusted_column (`str`, *optional*): Column of the flags, which is not the label.
+        option (`str`, *optional*, defaults to `"label_column"`): What the caller calls `label_column`, for errors.
     """
     names = list(dataset.column_names)
     if label_column is not None:
-        require_column(names, label_column, "label_column")
+        require_column(names, label_column, option)
         return label_column
-    return _find_label(names, dataset.features or {}, None, trusted_column, "label_column=")
+    return _find_label(names, dataset.features or {}, None, trusted_column, option)
 
 
 def _find_label(
@@ -137,8 +140,7 @@ def _find_label(
         raise _unclear(
             "no column is known to hold the labels",
             features or names,
-            ("" if option.startswith("-") else "label_column or ")
-            + "--label-column, or the columns of votes or soft labels",
+            f"{option}, or the columns of votes or soft labels",
             NoLabelColumn,
         )
     raise _unclear(problem, features or names, option)

@@ -95,6 +95,16 @@ def test_integer_labels_of_a_csv_with_gaps_stay_integers(glc_hf, tmp_path: Path)
     )
 
 
+def test_an_unknown_label_column_is_asked_for_by_its_option(glc_hf, tmp_path: Path) -> None:
+    dataset = tmp_path / "data.csv"
+    dataset.write_text("text,verdict\na,0\nb,1\n")
+    outcome = glc_hf("apply", _decisions(tmp_path / "d.json", {"row": 1, "label": 0}), "--dataset", dataset,
+                     "--output", tmp_path / "cleaned.csv")  # fmt: skip
+    assert outcome.code != 0
+    assert "no column is known to hold the labels: name --label-column, or " in outcome.err
+    assert "label_column" not in outcome.err
+
+
 def test_a_csv_file_keeps_its_delimiter_and_its_flags(glc_hf, tmp_path: Path) -> None:
     dataset = tmp_path / "data.csv"
     dataset.write_bytes("text;topic;reviewed\ncaf\xe9, tea;x;yes\nb;y;no\nc;x;no\n".encode("cp1252"))

@@ -205,3 +205,35 @@ def test_longer_training_alone_is_not_called_a_gain_of_correction(interval, labe
     assert verdict.sentence.startswith(start)
     assert ("Plain training was shorter" in verdict.sentence) == (interval[0] > 0 and labels_are_good)
     assert verdict.final
+
+
+# ---------------------------------------------------------------------- the sentence
+@pytest.mark.parametrize(
+    ("interval", "helps", "start"),
+    [
+        ((0.01, 0.2), True, "Correction helps: "),
+        ((-0.2, -0.01), False, "Correction does not help: "),
+        ((-0.1, 0.1), None, "It can't be told if correction helps: "),
+    ],
+)
+def test_correction_helps_if_the_interval_of_the_difference_excludes_zero(interval, helps, start):
+    first = first_verdict(np.arange(100) < 60, {})
+    verdict = final_verdict(first, Way(0.7, 0.6, 0.8, "x"), interval)
+    assert verdict.helps is helps
+    assert verdict.sentence.startswith(f"{start}an estimated 70.0% of the predictions are right, against 60.0% ")
+    assert f"(difference {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} points, " in verdict.sentence
+
+
+def test_a_network_that_is_worse_than_its_linear_models_needs_more_training():
+    ways = {"glc": Way(0.7, 0.6, 0.8, "linear model")}
+    first = first_verdict(np.arange(100) < 60, ways)
+    advice = (
+        "The network is worse than a linear model on its features (training with the corrected loss: 70.0%), so it "
+        "has not been trained enough: "
+    )
+    verdict = final_verdict(first, Way(0.1, 0.05, 0.3, "x"), (-0.6, -0.3))
+    assert advice in verdict.sentence
+    assert verdict.helps is None  # that the network is worse does not say that correction is the reason
+    assert verdict.sentence.startswith("It can't be told if correction helps: ")
+    assert final_verdict(first, Way(0.5, 0.4, 0.55, "x"), (0.1, 0.3)).helps is True
+    assert "linear model" not in final_verdict(first, Way(0.6, 0.5, 0.7, "x"), (-0.1, 0.1)).sentence

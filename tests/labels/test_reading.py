@@ -113,9 +113,9 @@ def test_the_label_column_is_found_by_name_or_type(rows):
     assert find_label_column(rows.to_iterable_dataset(), None) == "label"
     with pytest.raises(ValueError, match="no label_column 'tag'"):
         find_label_column(rows, "tag")
-    with pytest.raises(ValueError, match=r"name label_column or --label-column, or .*Columns: text, number, trusted"):
+    with pytest.raises(ValueError, match=r"name label_column, or .*Columns: text, number, trusted"):
         find_label_column(rows.remove_columns("label"), None)
-    with pytest.raises(ValueError, match=r"several columns could be the labels \(class, target\).*label_column="):
+    with pytest.raises(ValueError, match=r"several .* labels \(class, target\): name label_column\."):
         find_label_column(rows.rename_columns({"label": "class", "number": "target"}), None)
     two = rows.rename_column("label", "fine").add_column("coarse", rows["label"], feature=ClassLabel(num_classes=5))
     with pytest.raises(ValueError, match=r"several columns hold classes \(fine, coarse\)"):

@@ -4,19 +4,15 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
-from transformers import TrainerCallback
 
-from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
-from glc_hf.correction.verdict import Way, final_verdict, first_verdict, load_verdict
+from glc_hf import CorruptionMatrix
+from glc_hf.correction.verdict import load_verdict
 from glc_hf.data import feature_files
 from glc_hf.labels.label_batch import LabelBatch
 from glc_hf.methods import auto, auto_decision
@@ -24,103 +20,23 @@ from glc_hf.methods.auto import Auto
 from glc_hf.methods.auto_decision import Decision
 from glc_hf.methods.base import Stage
 from glc_hf.training import probe
-from tests.methods.test_auto_decision import flags
+from tests.methods.auto_runs import KINDS, Run, make_trainer, rows_of_kind, train
 from tests.training.tiny import (
     bert,
-    config,
     noisy_text_rows,
     quick_pool,
     same_weights,
     text_rows,
-    token_bert,
-    token_collator,
-    token_rows,
-    weights,
 )
 
 
 LINEAR_WAYS = {"trusted_only", "glc", "pool"}
-# 60 of 600 rows are trusted. A linear model of 60 rows predicts about 75 % of the labels.
-KINDS = {
-    "good": CorruptionMatrix.uniform(3, 0.2),
-    "useless": CorruptionMatrix.uniform(3, 1.0),
-    "flipped": CorruptionMatrix.flip(3, 0.6, seed=0),
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _fast_pool(tmp_path_factory) -> Iterator[None]:
     with quick_pool(tmp_path_factory.mktemp("cache")):
         yield
-
-
-class Recorder(TrainerCallback):
-    """Records steps, epochs and weights of the stages that train the network."""
-
-    def __init__(self) -> None:
-        self.begin, self.end, self.length = {}, {}, {}
-
-    @staticmethod
-    def _stage(args: Any) -> str:
-        return "first" if args.output_dir.endswith("stage1") else "last"
-
-    def on_train_begin(self, args, state, control, model=None, **kwargs):
-        self.begin[self._stage(args)] = weights(model)
-
-    def on_train_end(self, args, state, control, model=None, **kwargs):
-        self.end[self._stage(args)] = weights(model)
-        self.length[self._stage(args)] = (state.global_step, args.num_train_epochs)
-
-
-@dataclass
-class Run:
-    """A finished run, with the items, flags and losses of each step of its last stage."""
-
-    trainer: GLCTrainer
-    recorder: Recorder
-    batches: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = field(default_factory=list)
-    judges: torch.Tensor | None = None
-    probable: int = 0  # items with probable labels at the start of the last stage
-
-
-def make_trainer(folder: Any, data: Any, model: Any = None, **settings: Any) -> GLCTrainer:
-    arguments = {"method": "auto", "pretrained": True, "per_device_train_batch_size": 16, **settings}
-    callbacks = arguments.pop("callbacks", None)
-    collator = arguments.pop("data_collator", None)
-    matrix = arguments.pop("corruption_matrix", None)
-    return GLCTrainer(
-        bert(initializer_range=0.3) if model is None else model,
-        config(folder, **arguments),
-        train_dataset=data,
-        callbacks=callbacks,
-        data_collator=collator,
-        corruption_matrix=matrix,
-    )
-
-
-def train(folder: Any, data: Any, **settings: Any) -> Run:
-    run = Run(None, Recorder())
-    original, estimate = Auto.item_losses, Auto.estimate
-
-    def spy(self, logits, batch):
-        losses = original(self, logits, batch)
-        run.batches.append((batch.items, batch.trusted, losses.detach()))
-        return losses
-
-    def keep_judges(self, estimation_run):
-        estimate(self, estimation_run)
-        run.judges, run.probable = self.judges, len(self.posterior_items)
-
-    run.trainer = make_trainer(folder, data, callbacks=[run.recorder], **settings)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Auto, "item_losses", spy)
-        patch.setattr(Auto, "estimate", keep_judges)
-        run.trainer.train()
-    return run
-
-
-def rows_of_kind(kind: str, rows: int = 600, trusted: float = 0.1) -> Dataset:
-    return corrupt_labels(text_rows(rows, trusted=trusted), KINDS[kind])
 
 
 @pytest.fixture(scope="module")
@@ -355,37 +271,6 @@ def test_way_of_the_final_model_is_within_its_interval_of_new_rows(runs):
         assert way.low - 0.02 <= accuracy <= way.high + 0.02, kind
 
 
-@pytest.mark.parametrize(
-    ("interval", "helps", "start"),
-    [
-        ((0.01, 0.2), True, "Correction helps: "),
-        ((-0.2, -0.01), False, "Correction does not help: "),
-        ((-0.1, 0.1), None, "It can't be told if correction helps: "),
-    ],
-)
-def test_correction_helps_if_the_interval_of_the_difference_excludes_zero(interval, helps, start):
-    first = first_verdict(flags(60).numpy(), {})
-    verdict = final_verdict(first, Way(0.7, 0.6, 0.8, "x"), interval)
-    assert verdict.helps is helps
-    assert verdict.sentence.startswith(f"{start}an estimated 70.0% of the predictions are right, against 60.0% ")
-    assert f"(difference {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} points, " in verdict.sentence
-
-
-def test_a_network_that_is_worse_than_its_linear_models_needs_more_training():
-    ways = {"glc": Way(0.7, 0.6, 0.8, "linear model")}
-    first = first_verdict(flags(60).numpy(), ways)
-    advice = (
-        "The network is worse than a linear model on its features (training with the corrected loss: 70.0%), so it "
-        "has not been trained enough: "
-    )
-    verdict = final_verdict(first, Way(0.1, 0.05, 0.3, "x"), (-0.6, -0.3))
-    assert advice in verdict.sentence
-    assert verdict.helps is None  # that the network is worse does not say that correction is the reason
-    assert verdict.sentence.startswith("It can't be told if correction helps: ")
-    assert final_verdict(first, Way(0.5, 0.4, 0.55, "x"), (0.1, 0.3)).helps is True
-    assert "linear model" not in final_verdict(first, Way(0.6, 0.5, 0.7, "x"), (-0.1, 0.1)).sentence
-
-
 def test_verdict_is_saved_with_the_model_its_card_and_its_summary(runs, tmp_path):
     trainer = runs("flipped").trainer
     trainer.save_model(tmp_path)
@@ -408,118 +293,3 @@ def test_model_without_a_verdict_removes_that_of_an_earlier_run_in_the_same_fold
     trainer.save_model()
     assert load_verdict(tmp_path) is None
     assert "| way |" not in (tmp_path / "README.md").read_text(encoding="utf-8")
-
-
-# ---------------------------------------------------------------------- other networks and data
-def test_network_from_scratch_with_few_trusted_rows_ends_with_the_weights_of_glc(tmp_path):
-    data = noisy_text_rows(120)
-    trained = [make_trainer(tmp_path, data, pretrained=None, method=method) for method in ("auto", "glc")]
-    for trainer in trained:
-        trainer.train()
-    first, second = trained
-    assert first.method.first_stages() == second.method.first_stages()
-    assert first.method.last_stage() == second.method.last_stage()
-    assert same_weights(weights(first.model), weights(second.model))
-    assert first.corruption_matrix == second.corruption_matrix
-    assert second.verdict is None
-    assert (first.verdict.final, first.verdict.helps, first.verdict.trusted_rows) == (False, None, 24)
-    assert first.verdict.ways.keys() == {"no_correction"}
-
-
-def test_network_from_scratch_is_judged_with_200_trusted_rows(tmp_path):
-    run = train(tmp_path, noisy_text_rows(400, trusted=0.5), pretrained=False, max_steps=6, learning_rate=1e-3)
-    verdict = run.trainer.verdict
-    assert len(run.judges) == 40
-    assert verdict.final
-    assert verdict.ways.keys() == {"no_correction", "auto"}
-    assert verdict.ways["auto"].measured.endswith("40 of 200 trusted labels")
-
-
-def test_given_matrix_is_used_as_by_glc(tmp_path):
-    matrix = CorruptionMatrix.flip(3, 0.6, seed=0)
-    trained = [
-        make_trainer(tmp_path, noisy_text_rows(120), method=method, corruption_matrix=matrix)
-        for method in ("auto", "glc")
-    ]
-    for trainer in trained:
-        trainer.train()
-    assert trained[0].method.first_stages() == []
-    assert trained[0].verdict is None
-    assert np.array_equal(trained[0].corruption_matrix.probs, matrix.probs)
-    assert same_weights(*(weights(trainer.model) for trainer in trained))
-
-
-def test_stream_is_trained_as_by_glc(tmp_path):
-    def trainer(method: str) -> GLCTrainer:
-        stream = noisy_text_rows(120).to_iterable_dataset()
-        return make_trainer(tmp_path, stream, method=method, trusted_share=0.0)
-
-    trained = [trainer("auto"), trainer("glc")]
-    for one in trained:
-        one.train()
-    assert trained[0].verdict is None
-    assert trained[0].corruption_matrix == trained[1].corruption_matrix
-    assert same_weights(*(weights(one.model) for one in trained))
-
-
-def test_token_labels_are_judged_one_by_one(tmp_path):
-    data = mark_trusted(token_rows(80), fraction=0.3, level="token", label_column="labels")
-    data = corrupt_labels(data, CorruptionMatrix.flip(3, 0.5), label_column="labels")
-    run = train(tmp_path, data, model=token_bert(), data_collator=token_collator(), max_steps=8)
-    trusted = sum(
-        flag and label != -100 for row in data for flag, label in zip(row["trusted"], row["labels"], strict=True)
-    )
-    assert run.trainer.verdict.final
-    assert run.trainer.verdict.trusted_rows == trusted
-    assert len(run.judges) == round(0.2 * trusted)
-    for items, _, losses in run.batches[: 2 * len(run.batches) // 3]:
-        assert (losses[torch.isin(items, run.judges)] == 0).all()
-
-
-def test_classes_without_trusted_rows_are_named_in_a_warning(tmp_path, caplog):
-    data = text_rows(200, trusted=None)
-    chosen = [row for row, label in enumerate(data["label"][:]) if label != 2][:60]
-    data = corrupt_labels(mark_trusted(data, indices=chosen), KINDS["good"])
-    trainer = make_trainer(tmp_path, data, max_steps=4)
-    with caplog.at_level(logging.WARNING):
-        trainer.train()
-    assert "no trusted row for 1 of 3 classes: class 2" in caplog.text
-    assert any("class 2" in warning for warning in trainer.warnings)
-    assert np.isfinite(trainer.corruption_matrix.probs).all()
-
-
-def test_dropping_the_last_batch_keeps_batches_whole_even_if_trusted_rows_are_fewer_than_one(tmp_path):
-    run = train(
-        tmp_path, rows_of_kind("useless", 300, 0.2), max_steps=-1, num_train_epochs=2, dataloader_drop_last=True,
-        per_device_train_batch_size=64,
-    )  # fmt: skip
-    assert run.trainer.method.mixed_part == 0.0
-    assert [len(items) for items, _, _ in run.batches] == [64] * 6  # 1.4 epochs of four whole batches
-    assert run.trainer.verdict.final
-
-
-def test_paired_labels_give_the_matrix_and_the_pool_the_verdict(tmp_path):
-    data = rows_of_kind("flipped", 300, 0.3)
-    noisy = corrupt_labels(data.remove_columns(["trusted", "label"]).rename_column("clean_label", "label"),
-                           KINDS["flipped"], trusted_column=None, clean_column="true")  # fmt: skip
-    data = data.add_column("noisy", noisy["label"][:])
-    trainer = make_trainer(tmp_path, data, max_steps=6, estimator="paired", noisy_label_column="noisy")
-    trainer.train()
-    counted = make_trainer(
-        tmp_path / "glc", data, method="glc", max_steps=1, estimator="paired", noisy_label_column="noisy"
-    )
-    counted.train()
-    np.testing.assert_allclose(trainer.corruption_matrix.probs, counted.corruption_matrix.probs)
-    assert trainer.verdict.final
-
-
-@pytest.mark.parametrize(("shift", "known", "weight"), [(0, 300, 1.25), (1, 300, 0.0), (0, 150, 1.25)])
-def test_paired_labels_decide_how_far_given_labels_are_believed(tmp_path, monkeypatch, shift, known, weight):
-    """Noisy labels of trusted rows that are all right are believed, and those that are all wrong are not. They may be
-    known for a part of the rows only."""
-    data, pools, fit = rows_of_kind("good", 300, 0.3), [], auto.fit_pool
-    noisy = ((np.array(data["clean_label"]) + shift) % 3).tolist()
-    data = data.add_column("noisy", noisy[:known] + [None] * (300 - known))
-    monkeypatch.setattr(auto, "fit_pool", lambda *words: pools.append(fit(*words)) or pools[-1])
-    make_trainer(tmp_path, data, max_steps=4, estimator="paired", noisy_label_column="noisy").train()
-    assert pools[0].given_weight == weight

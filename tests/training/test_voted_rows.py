@@ -276,7 +276,7 @@ def test_source_called_labels_without_a_label_column(tmp_path):
 def test_several_columns_that_could_be_the_labels_are_an_error(tmp_path):
     data, _ = voted_rows(60)
     data = data.rename_column("label", "category").add_column("target", [0] * 60)
-    with pytest.raises(ValueError, match=r"could be the labels \(category, target\): name label_column="):
+    with pytest.raises(ValueError, match=r"could be the labels \(category, target\): name label_column\."):
         make_trainer(tmp_path, data)
     assert make_trainer(tmp_path, data, label_column="category").training_data.label_column == "category"
 

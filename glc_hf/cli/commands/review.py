@@ -86,6 +86,7 @@ def apply(argv: list[str]) -> int:
         arguments.auto_fix,
         arguments.audit,
         arguments.force,
+        label_option="--label-column",
     )
     file_format = csv_format_of(arguments.dataset, *reading)
     delimiter = (
