@@ -93,14 +93,16 @@ class FeatureTable:
         self.device = device
         self.mean, self.scale = self._standardization()
 
-    def _chunks(self, rows: Tensor, width: int) -> Callable[[], Iterable[tuple[Tensor, Tensor]]]:
-        """Return a function that iterates over the features of `rows` and their positions in `rows`. A single chunk is
-        read only once."""
+    def _chunks(
+        self, rows: Tensor, width: int, prepare: Callable[[Tensor], Tensor] = lambda chunk: chunk
+    ) -> Callable[[], Iterable[tuple[Tensor, Tensor]]]:
+        """Return a function that iterates over the prepared features of `rows` and their positions in `rows`. A single
+        chunk is read and prepared only once."""
         at_once = max(1, _NUMBERS_AT_ONCE // max(width, self.features.shape[1]))
 
         def read() -> Iterator[tuple[Tensor, Tensor]]:
             for part in torch.arange(len(rows)).split(at_once):
-                yield self.features[rows[part]].to(self.device), part.to(self.device)
+                yield prepare(self.features[rows[part]].to(self.device)), part.to(self.device)
 
         if len(rows) > at_once:
             return read
@@ -222,15 +224,21 @@ class FeatureTable:
             tolerance_change=1e-7,
             line_search_fn="strong_wolfe",
         )
-        chunks = self._chunks(rows, num_labels)
+
+        def inputs(chunk: Tensor) -> Tensor:
+            """What the optimizer's variables are multiplied with: standardized features, times the prior's root."""
+            standardized = (chunk - self.mean) / self.scale
+            return standardized if prior is None else standardized @ prior
+
+        chunks = self._chunks(rows, num_labels, inputs)
         # Without a center, the bias is free: it has to fit the frequencies of the classes.
         middle, penalized = torch.zeros(1, device=self.device), len(parameters) - 1
         if center is not None:
             middle, penalized = self._parameters(center, prior), len(parameters)
 
-        def losses_and_errors(head: LinearHead, chunk: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
+        def losses_and_errors(logits: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
             """The loss of each row, and its gradient with respect to the logits."""
-            log_probs, own = head.logits(chunk).log_softmax(dim=-1), labels[part].unsqueeze(1)
+            log_probs, own = logits.log_softmax(dim=-1), labels[part].unsqueeze(1)
             errors = log_probs.exp()
             plain = -log_probs.gather(1, own).squeeze(1)
             if by_label is not None:
@@ -250,20 +258,16 @@ class FeatureTable:
 
         def closure() -> Tensor:
             sums = torch.zeros(parameters.numel() + 1, dtype=torch.float64)
-            head = self._head(parameters, prior)
+            narrow = parameters[:-1].t().contiguous()  # narrow matrices multiply faster from the left
             for chunk, part in chunks():
-                losses, errors = losses_and_errors(head, chunk, part)
+                losses, errors = losses_and_errors(F.linear(chunk, narrow, parameters[-1]), part)
                 share = weights[part] / total
                 errors *= share.unsqueeze(1)
-                # Narrow matrices multiply faster from the left.
-                products, bias = (errors.t() @ chunk).t(), errors.sum(dim=0)
-                gradient = (products - torch.outer(self.mean, bias)) / self.scale.unsqueeze(1)
-                sums[:-1] += torch.cat([gradient, bias.unsqueeze(0)]).flatten().double().cpu()
+                gradient = torch.cat([(errors.t() @ chunk).t(), errors.sum(dim=0, keepdim=True)])
+                sums[:-1] += gradient.flatten().double().cpu()
                 sums[-1] += (losses * share).sum().double().cpu()
             sums = self.reduce(sums)
             parameters.grad = sums[:-1].view_as(parameters).to(parameters)
-            if prior is not None:
-                parameters.grad[:-1] = prior.t() @ parameters.grad[:-1]
             distance = parameters[:penalized] - middle
             parameters.grad[:penalized] += 2 * penalty * distance
             return sums[-1].float() + penalty * distance.square().sum().cpu()
