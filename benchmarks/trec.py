@@ -9,6 +9,8 @@ repeated. Two more names can be passed to `--methods`: `plain_trainer`, plain fi
 
     python benchmarks/trec.py --data <folder>/cogcomp/trec --methods glc trusted_only --seeds 0 1 2
     python benchmarks/trec.py --data <folder>/cogcomp/trec --methods glc --settings '{"stage1": "probe"}'
+    python benchmarks/trec.py --data <folder>/cogcomp/trec --methods auto trusted_only --rows 1500 --strength 0.35 \
+        --trusted 0.08 --settings '{"num_train_epochs": 2}'
     python benchmarks/trec.py --summary
 """
 
@@ -39,19 +41,22 @@ def minilm_folder() -> str:
     return str(Path(spec.origin).parent / "model")
 
 
-def noisy_rows(data: str, seed: int, strength: float, trusted: float):
-    """The noisy training rows, the test rows, the collator, and the true matrix."""
+def noisy_rows(data: str, seed: int, strength: float, trusted: float, rows: int | None):
+    """The noisy training rows, the test rows, the collator, and the true matrix. With `rows`, only that many training
+    rows, drawn by the seed."""
     from datasets import load_dataset
     from transformers import AutoTokenizer, DataCollatorWithPadding
 
     from glc_hf import CorruptionMatrix, corrupt_labels, mark_trusted
 
     tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-    rows = load_dataset(data).map(lambda row: tokenizer(row["text"], truncation=True, max_length=64), batched=True)
+    splits = load_dataset(data).map(lambda row: tokenizer(row["text"], truncation=True, max_length=64), batched=True)
+    train = splits["train"]
+    if rows is not None:
+        train = train.shuffle(seed=seed).select(range(rows))
     true_matrix = CorruptionMatrix.flip(_CLASSES, strength, seed=seed)
-    train = mark_trusted(rows["train"], fraction=trusted, seed=seed)
-    train = corrupt_labels(train, true_matrix, seed=seed)
-    return train, rows["test"], DataCollatorWithPadding(tokenizer), true_matrix
+    train = corrupt_labels(mark_trusted(train, fraction=trusted, seed=seed), true_matrix, seed=seed)
+    return train, splits["test"], DataCollatorWithPadding(tokenizer), true_matrix
 
 
 def new_model():
@@ -78,13 +83,15 @@ def arguments(name: str, seed: int) -> dict:
     }
 
 
-def make_trainer(data: str, method: str, seed: int, strength: float, trusted: float, settings: dict):
+def make_trainer(
+    data: str, method: str, seed: int, strength: float, trusted: float, settings: dict, rows: int | None = None
+):
     """The GLCTrainer of one run and the true matrix."""
     from transformers import set_seed
 
     from glc_hf import GLCConfig, GLCTrainer
 
-    train, test, collator, true_matrix = noisy_rows(data, seed, strength, trusted)
+    train, test, collator, true_matrix = noisy_rows(data, seed, strength, trusted, rows)
     set_seed(seed)
     trainer = GLCTrainer(
         new_model(),
@@ -121,9 +128,11 @@ class PlainRun:
     name = "plain_trainer"
     title = "`Trainer` on the noisy labels"
 
-    def __init__(self, data: str, seed: int, strength: float, trusted: float) -> None:
-        self.rows, self.test, self.collator, _ = noisy_rows(data, seed, strength, trusted)
-        self.seed = seed
+    def __init__(
+        self, data: str, seed: int, strength: float, trusted: float, settings: dict, rows: int | None
+    ) -> None:
+        self.rows, self.test, self.collator, _ = noisy_rows(data, seed, strength, trusted, rows)
+        self.seed, self.settings = seed, settings
 
     def fit(self, rows):
         """Train a new model on these rows and return the trainer."""
@@ -132,7 +141,7 @@ class PlainRun:
         set_seed(self.seed)
         trainer = Trainer(
             new_model(),
-            TrainingArguments(**arguments(self.name, self.seed)),
+            TrainingArguments(**{**arguments(self.name, self.seed), **self.settings}),
             train_dataset=rows,
             data_collator=self.collator,
         )
@@ -181,14 +190,16 @@ class CleanlabRun(PlainRun):
 COMPARISONS = {comparison.name: comparison for comparison in (PlainRun, CleanlabRun)}
 
 
-def run(data: str, method: str, seed: int, strength: float, trusted: float, settings: dict) -> dict:
+def run(
+    data: str, method: str, seed: int, strength: float, trusted: float, settings: dict, rows: int | None = None
+) -> dict:
     """Train one model and return its figures. The time is that of the training only."""
     import datasets
 
     if method in COMPARISONS:
-        job = COMPARISONS[method](data, seed, strength, trusted)
+        job = COMPARISONS[method](data, seed, strength, trusted, settings, rows)
     else:
-        job = CorrectedRun(*make_trainer(data, method, seed, strength, trusted, settings))
+        job = CorrectedRun(*make_trainer(data, method, seed, strength, trusted, settings, rows))
     with tempfile.TemporaryDirectory() as empty:
         # Features cached by an earlier run would make this run look too cheap.
         datasets.config.HF_DATASETS_CACHE = Path(empty)
@@ -202,6 +213,7 @@ def run(data: str, method: str, seed: int, strength: float, trusted: float, sett
         "strength": strength,
         "trusted": trusted,
         "settings": settings,
+        **({} if rows is None else {"rows": rows}),
         **job.figures(),
         "seconds": round(wall, 1),
         "processor_seconds": round(processor, 1),
@@ -212,16 +224,21 @@ def summary() -> str:
     """Table of the accuracies: mean over seeds, best first, per strength of the noise."""
     groups: dict[tuple, list[dict]] = {}
     for entry in read_runs(RESULTS):
-        key = (entry["strength"], entry["method"], json.dumps(entry["settings"]))
+        key = (entry["strength"], entry["trusted"], entry.get("rows"), entry["method"], json.dumps(entry["settings"]))
         groups.setdefault(key, []).append(entry)
     rows = []
-    for (strength, method, settings), entries in groups.items():
+    for (strength, trusted, number, method, settings), entries in groups.items():
         accuracies = [entry["accuracy"] for entry in sorted(entries, key=lambda entry: entry["seed"])]
-        rows.append((strength, -statistics.mean(accuracies), _title(method, json.loads(settings)), accuracies))
-    lines = ["| labels flipped | method | mean accuracy | per seed |", "| ---: | --- | ---: | --- |"]
-    for strength, negative_mean, title, accuracies in sorted(rows):
+        used = "all" if number is None else f"{number:,}"
+        title = _title(method, json.loads(settings))
+        rows.append((strength, used, trusted, -statistics.mean(accuracies), title, accuracies))
+    lines = [
+        "| labels flipped | rows | trusted | method | mean accuracy | per seed |",
+        "| ---: | ---: | ---: | --- | ---: | --- |",
+    ]
+    for strength, used, trusted, negative_mean, title, accuracies in sorted(rows):
         per_seed = ", ".join(f"{value:.3f}" for value in accuracies)
-        lines.append(f"| {strength:.0%} | {title} | {-negative_mean:.3f} | {per_seed} |")
+        lines.append(f"| {strength:.0%} | {used} | {trusted:.0%} | {title} | {-negative_mean:.3f} | {per_seed} |")
     return "\n".join(lines)
 
 
@@ -240,6 +257,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["glc", "trusted_only"])
     parser.add_argument("--strength", type=float, default=0.6)
     parser.add_argument("--trusted", type=float, default=0.02)
+    parser.add_argument("--rows", type=int, help="number of training rows (default: all)")
     parser.add_argument("--settings", type=json.loads, default={}, help="further GLCConfig settings, as JSON")
     options = parser.parse_args()
     if not options.summary:
@@ -250,8 +268,8 @@ def main() -> None:
         for seed in options.seeds:
             for method in options.methods:
                 key = {"method": method, "seed": seed, "strength": options.strength, "trusted": options.trusted}
-                key["settings"] = options.settings
-                if not any(key.items() <= entry.items() for entry in finished):
+                key |= {"settings": options.settings, "rows": options.rows}
+                if not any(key.items() <= {"rows": None, **entry}.items() for entry in finished):
                     add_run(RESULTS, run(options.data, **key))
     print(summary())
 
