@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,13 @@ from glc_hf.training.training_data import TrainingData
 _BATCH_FACTOR = 8
 
 
-def infer(trainer: StageTrainer, dataset: Any, items: Items, only: torch.Tensor | None = None) -> Iterator[Inferred]:
+def infer(
+    trainer: StageTrainer,
+    dataset: Any,
+    items: Items,
+    only: torch.Tensor | None = None,
+    bf16: bool = False,
+) -> Iterator[Inferred]:
     """
     Run a trainer's model over flagged rows in evaluation mode, batch by batch.
 
@@ -33,9 +40,10 @@ def infer(trainer: StageTrainer, dataset: Any, items: Items, only: torch.Tensor 
         dataset: [`FlaggedRows`], or a stream with flags.
         items (`str`): The labels to keep. Others, and -100, are left out.
         only (`torch.Tensor`, *optional*): Numbers of the items to keep.
+        bf16 (`bool`, *optional*, defaults to `False`): Whether to compute in bf16 whatever the precision of training.
     """
     args = trainer.args
-    forward = LargestBatch(trainer)
+    forward = LargestBatch(trainer, bf16)
     is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
     loader = torch.utils.data.DataLoader(
         dataset,
@@ -66,14 +74,25 @@ class LargestBatch:
     backward pass, and halves it when memory runs out. On the CPU larger batches are not faster.
     `accelerate.utils.find_executable_batch_size` is not used: it restarts the whole function, and batches that were
     already yielded would come twice.
+
+    Args:
+        trainer ([`StageTrainer`]): Its model and its precision are used.
+        bf16 (`bool`, *optional*, defaults to `False`): Whether to compute in bf16 instead.
     """
 
-    def __init__(self, trainer: StageTrainer) -> None:
+    def __init__(self, trainer: StageTrainer, bf16: bool = False) -> None:
         self.trainer = trainer
+        self._bf16 = bf16
         self.batch_size = 1 if trainer.single_rows else trainer.args.eval_batch_size
         if trainer.args.device.type != "cpu" and not trainer.single_rows:
             self.batch_size *= _BATCH_FACTOR
         self._largest = self.batch_size
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The precision, whether or not the model was prepared for it."""
+        if self._bf16:
+            return torch.autocast(self.trainer.args.device.type, torch.bfloat16)
+        return self.trainer.accelerator.autocast()
 
     def __call__(self, inputs: dict[str, Any]) -> torch.Tensor:
         rows = max((len(value) for value in inputs.values() if isinstance(value, torch.Tensor)), default=0)
@@ -104,8 +123,7 @@ def _infer_batch(
     labels, rows = batch.pop(trainer.label_name), batch.pop(ROW_KEY, None)
     trusted, _ = batch.pop(trainer.args.trusted_column, None), batch.pop(VOTES_KEY, None)
     # Not inference mode: the model could not train with a tensor that it keeps from it, and FSDP's hooks don't run.
-    # Autocast uses the precision of training, whether or not the model was prepared for it.
-    with torch.no_grad(), trainer.accelerator.autocast():
+    with torch.no_grad(), forward.autocast():
         logits = forward(trainer._prepare_inputs(batch))
         kept = label_batch(labels).counted
         if items != "all" and trusted is not None:

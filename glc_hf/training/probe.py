@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from glc_hf._compat import has_fast_bf16
 from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.data.feature_files import MappedRows, cached_features, features_key, read_features, write_features
 from glc_hf.methods.base import Inferred, Items, Part, logits_of
@@ -38,6 +39,7 @@ logger = logging.get_logger(__name__)
 _HELD_OUT = 0.1
 _FEWEST_EMBEDDED = 1000
 _SAMPLE_ROWS = 64
+_FEWEST_BF16_PARAMETERS = 1_000_000
 # Collators that only pad and stack.
 _COLLATORS = (DefaultDataCollator, DataCollatorWithPadding, DataCollatorForTokenClassification)
 
@@ -113,7 +115,8 @@ class ProbeStage(TrainedStage):
             self.trainer.model,
             self.trainer.train_dataset,
             rows=self.data.fingerprint(),
-            precision=[args.bf16_full_eval, args.fp16_full_eval, accelerator.mixed_precision],
+            precision=[args.bf16_full_eval, args.fp16_full_eval, accelerator.mixed_precision]
+            + (["bf16"] if embeds_in_bf16(self.trainer) else []),
             share=[accelerator.process_index, accelerator.num_processes],
             # Not in the key of all items, so that features that were cached before are still found.
             **({} if self._numbers is None else {"items": [len(self._numbers), args.seed]}),
@@ -148,16 +151,15 @@ class ProbeStage(TrainedStage):
         try:
             trainer._move_model_to_device(trainer.model, trainer.args.device)
             rows = self.data.for_inference(trainer, "all", "all", only=self._numbers, by_length=True)
-            with trainer.accelerator.autocast():
-                for batch in infer(trainer, rows, "all", only=self._numbers):
-                    broken = ~torch.isfinite(batch.logits).all(dim=-1)
-                    if broken.any():
-                        row = self.data.row_of(batch.items[broken].numpy())[0]
-                        raise FloatingPointError(
-                            f"the network returns NaN or infinite features for row {row} of the training set in "
-                            f"{trainer.stage_name}: check the inputs of that row and the weights of the network."
-                        )
-                    yield batch.logits, batch.items  # the tap returns features in place of logits
+            for batch in infer(trainer, rows, "all", self._numbers, embeds_in_bf16(trainer)):
+                broken = ~torch.isfinite(batch.logits).all(dim=-1)
+                if broken.any():
+                    row = self.data.row_of(batch.items[broken].numpy())[0]
+                    raise FloatingPointError(
+                        f"the network returns NaN or infinite features for row {row} of the training set in "
+                        f"{trainer.stage_name}: check the inputs of that row and the weights of the network."
+                    )
+                yield batch.logits, batch.items  # the tap returns features in place of logits
         finally:
             self._tap.head = head
 
@@ -265,8 +267,8 @@ class FeatureTap:
                 return caught[rows, returned.int().argmax(dim=1)]
         mask, states = inputs.get("attention_mask"), self._states
         if not per_token and states is not None and mask is not None and mask.shape == states.shape[:2]:
-            kept = mask.unsqueeze(-1).to(states)
-            return (states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
+            kept = mask.unsqueeze(-1).float()
+            return (states.float() * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
         if caught is None:
             raise ValueError("stage1='probe': the model's classifier was not called in its forward pass.")
         return caught if per_token else caught.flatten(1)
@@ -300,6 +302,20 @@ def why_no_features(model: torch.nn.Module, num_labels: int | None, accelerator:
     return None
 
 
+def embeds_in_bf16(trainer: StageTrainer) -> bool:
+    """
+    Whether features are computed in bf16 although the network trains in float32: about twice as fast where the device
+    has instructions for it, and precise enough for linear models. Small networks would gain nothing.
+    """
+    parameters = list(trainer.model.parameters())
+    return (
+        trainer.accelerator.mixed_precision == "no"  # otherwise the features have the precision of training
+        and has_fast_bf16(trainer.args.device.type)
+        and sum(parameter.numel() for parameter in parameters) >= _FEWEST_BF16_PARAMETERS
+        and all(parameter.dtype == torch.float32 for parameter in parameters)
+    )
+
+
 def embed(trainer: StageTrainer, network: torch.nn.Module, dataset: Any) -> torch.Tensor | MappedRows:
     """
     The features of all labels of a dataset, in their order, `(N, D)`. Every process computes all of them.
@@ -316,7 +332,8 @@ def embed(trainer: StageTrainer, network: torch.nn.Module, dataset: Any) -> torc
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             file = Path(folder) / "features.arrow"
             # The tap returns features in place of logits. Rows have no numbers here: they are read in order.
-            write_features(file, ((batch.logits, batch.items) for batch in infer(trainer, dataset, "all")))
+            batches = infer(trainer, dataset, "all", bf16=embeds_in_bf16(trainer))
+            write_features(file, ((batch.logits, batch.items) for batch in batches))
             return read_features(file)[0]
     finally:
         trainer.model = model

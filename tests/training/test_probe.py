@@ -15,6 +15,7 @@ from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.correction.linear import LinearHead
 from glc_hf.data.feature_files import MappedRows, read_features, write_features
 from glc_hf.methods.glc import GoldLossCorrection
+from glc_hf.training import probe
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.probe import ProbeStage
 from tests.training.tiny import (
@@ -99,6 +100,36 @@ def test_features_of_a_text_are_the_mean_of_its_last_hidden_states(tmp_path, pro
             torch.testing.assert_close(table.features[index], states[0].mean(dim=0), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("fast", "fewest", "settings", "in_bf16"),
+    [
+        (True, 1, {}, True),
+        (False, 1, {}, False),  # the device would be slower in bf16
+        (True, 10**9, {}, False),  # the network is small
+        (True, 1, {"bf16": True}, True),  # as training, and not for the sake of speed
+    ],
+)
+def test_features_are_computed_in_bf16_where_it_is_faster(
+    tmp_path, probes, monkeypatch, cache, fast, fewest, settings, in_bf16
+):
+    exact = make_trainer(tmp_path / "exact")
+    exact.train()
+    monkeypatch.setattr(probe, "has_fast_bf16", lambda device: fast)
+    monkeypatch.setattr(probe, "_FEWEST_BF16_PARAMETERS", fewest)
+    trainer = make_trainer(tmp_path / "run", **settings)
+    precisions = []
+    trainer.model.classifier.register_forward_hook(lambda module, inputs, output: precisions.append(output.dtype))
+    assert probe.embeds_in_bf16(trainer) == (in_bf16 and not settings)
+    trainer.train()
+    expected, features = (stage.table.features[torch.arange(len(stage.table.numbers))] for stage in probes)
+    assert features.dtype == torch.float32
+    assert torch.equal(features, expected) != in_bf16
+    assert (features - expected).norm() < 0.02 * expected.norm()
+    # Cached features have the precision of the run that finds them, and training has its own.
+    assert len(list(cache.glob("*.json"))) == (2 if in_bf16 else 1)
+    assert precisions[-1] == (torch.bfloat16 if "bf16" in settings else torch.float32)
+
+
 def test_last_stage_starts_from_the_initial_weights(tmp_path):
     first = make_trainer(tmp_path / "probe", refine_matrix=False)
     first.train()
@@ -115,14 +146,14 @@ def test_last_stage_starts_from_the_initial_weights(tmp_path):
 def test_stage_1_accuracy_is_the_accuracy_of_the_probe(tmp_path, probes):
     trainer = make_trainer(tmp_path)
     metrics = trainer.train().metrics
-    probe = probes[0]
+    stage = probes[0]
     rows = text_rows(40)
     with torch.no_grad():
         states = bert(initializer_range=0.3).eval().bert(torch.tensor(rows["input_ids"][:])).last_hidden_state
-        predicted = head_of(probe).logits(states.mean(dim=1)).argmax(dim=-1)
+        predicted = head_of(stage).logits(states.mean(dim=1)).argmax(dim=-1)
     expected = float((predicted == torch.tensor(rows["label"][:])).float().mean())
     assert metrics["stage1_eval_accuracy"] == pytest.approx(expected)
-    assert metrics["stage1_probe_penalty"] == probe.penalty
+    assert metrics["stage1_probe_penalty"] == stage.penalty
 
 
 def test_matrix_is_the_mean_softmax_of_the_probe_per_class(tmp_path, probes):
