@@ -14,7 +14,7 @@ from real_noise_tasks import Cell, Features
 from torch import Tensor
 
 from glc_hf import estimate_corruption_matrix
-from glc_hf.correction.linear import FeatureTable, LinearHead
+from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
 from glc_hf.correction.pool import POOL, fit_pool, fit_with_votes
 from glc_hf.correction.pool_data import FOLDS, PoolData
 from glc_hf.correction.verdict import Verdict, difference_interval, way_of
@@ -155,7 +155,7 @@ class LinearCell:
 
     def votes_only(self) -> LinearHead:
         """The likelihood of the votes, without trusted rows."""
-        return fit_with_votes(self.pool_data, torch.empty(0, dtype=torch.int64), self.noisy[1], rounds=4)[0]
+        return fit_with_votes(self.pool_data, torch.empty(0, dtype=torch.int64), Prior(self.noisy[1]), rounds=4)[0]
 
     def verdict(self) -> Verdict:
         """The accuracy of the pool and its difference from the head of all labels, on trusted rows that neither was

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _LABELS = "labels"
 _FALLBACK_LENGTH = 512
+_KEPT_PIXELS = 2**28  # bytes
 _AUTO_CLASSES = {
     "text": transformers.AutoModelForSequenceClassification,
     "image": transformers.AutoModelForImageClassification,
@@ -104,9 +106,8 @@ def prepare(rows: Rows, options: TrainOptions, carried: Sequence[str] = (), new_
             dataset = dataset.rename_column(label, _LABELS)
         if task != "image":
             return dataset.map(tokenize, batched=True, remove_columns=list(inputs), desc="Tokenizing")
-        if not isinstance(dataset.features[inputs[0]], Image):
-            dataset = dataset.cast_column(inputs[0], Image())
-        return dataset.with_transform(partial(_to_pixels, processor=processor, column=inputs[0]))
+        dataset = dataset.cast_column(inputs[0], Image(decode=False))
+        return dataset.with_transform(_Pixels(processor, inputs[0]))
 
     with options.config.main_process_first(desc="preparing the data"):
         train = convert(rows.train, [*inputs, *beside])
@@ -161,10 +162,49 @@ def _tokenize_words(
     return result
 
 
-def _to_pixels(batch: dict[str, list], processor: Any, column: str) -> dict[str, Any]:
-    images = [image.convert("RGB") for image in batch[column]]
-    result = {"pixel_values": processor(images, return_tensors="pt")["pixel_values"]}
-    return {**result, _LABELS: batch[_LABELS]} if _LABELS in batch else result
+class _Pixels:
+    """
+    Transform of image rows to the input of the network. What the processor returned is kept for the next epochs, up to
+    256 MB: for small images, decoding and resizing take longer than training.
+
+    Args:
+        processor: An image processor, which returns the same pixels for an image each time.
+        column (`str`): Column of the encoded images.
+    """
+
+    def __init__(self, processor: Any, column: str) -> None:
+        self.processor, self.column = processor, column
+        self._kept: dict[bytes | str, torch.Tensor] = {}
+        self._free = _KEPT_PIXELS
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Fingerprints of datasets and other processes don't depend on what was kept.
+        return {**vars(self), "_kept": {}, "_free": _KEPT_PIXELS}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Pixels:
+        return self  # datasets copy their transform with each change of format
+
+    def __call__(self, batch: dict[str, list]) -> dict[str, Any]:
+        encoded = [self._key(image) for image in batch[self.column]]
+        missing = {key: place for place, key in enumerate(encoded) if key not in self._kept}
+        new: dict[bytes | str, torch.Tensor] = {}
+        if missing:
+            images = [Image().decode_example(batch[self.column][place]).convert("RGB") for place in missing.values()]
+            pixels = self.processor(images, return_tensors="pt")["pixel_values"]
+            new = dict(zip(missing, pixels, strict=True))
+            size = pixels[0].nbytes
+            for key in list(new)[: self._free // size]:
+                self._kept[key] = new[key].clone()
+                self._free -= size
+        result: dict[str, Any] = {
+            "pixel_values": torch.stack([new[key] if key in new else self._kept[key] for key in encoded])
+        }
+        return {**result, _LABELS: batch[_LABELS]} if _LABELS in batch else result
+
+    @staticmethod
+    def _key(image: dict[str, Any]) -> bytes | str:
+        encoded = image["bytes"]
+        return image["path"] if encoded is None else hashlib.blake2b(encoded, digest_size=16).digest()
 
 
 def check_labels_fit(rows: Rows) -> None:

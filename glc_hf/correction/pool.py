@@ -47,7 +47,7 @@ def calibrated(table: FeatureTable, head: LinearHead, rows: Tensor, labels: Tens
 
 
 def fit_with_votes(
-    data: PoolData, trusted: Tensor, penalty: float, left_out: np.ndarray | None = None, rounds: int = 3
+    data: PoolData, trusted: Tensor, prior: Prior, left_out: np.ndarray | None = None, rounds: int = 3
 ) -> tuple[LinearHead, LinearHead, SourceModel]:
     """
     Fit linear models of the true labels with the likelihood of the votes of several sources, and what these votes say
@@ -57,7 +57,7 @@ def fit_with_votes(
     Args:
         data ([`PoolData`]): The items.
         trusted (`Tensor`): Table rows of the trusted items to fit on.
-        penalty (`float`): Weight decay of the models.
+        prior ([`Prior`]): Of the weights of the models.
         left_out (`np.ndarray`, *optional*): Numbers of the trusted items that must not be used.
         rounds (`int`, *optional*, defaults to 3): How often.
 
@@ -75,7 +75,8 @@ def fit_with_votes(
             rows,
             data.labels[rows],
             data.num_labels,
-            penalty=penalty,
+            penalty=prior.penalty,
+            prior=prior.root,
             log_likelihood=voted.log_likelihood(sources, table.numbers[rows]),
             trusted=torch.arange(len(rows)) < len(trusted),
             trusted_weight=weight,
@@ -146,7 +147,9 @@ class Members:
         if data.voted is not None:
             most_votes = data.voted.majority(table.numbers)
             most_votes[mine] = labels[mine]
-            self.heads["majority"] = table.fit(rows, most_votes[rows], classes, penalty=prior.penalty, start=plain)
+            self.heads["majority"] = table.fit(
+                rows, most_votes[rows], classes, penalty=prior.penalty, start=plain, prior=prior.root
+            )
         for name, center in _TUNED.items():
             if center in self.heads:
                 near = calibrated(table, self.heads[center], mine, labels[mine])
@@ -172,7 +175,7 @@ class Members:
         data, table, labels = self.data, self.data.table, self.data.labels
         if data.voted is not None:
             left_out = None if held_out is None else data.numbers_of_fold(held_out)
-            self.heads["votes"], head, self.sources = fit_with_votes(data, mine, self.priors[0].penalty, left_out)
+            self.heads["votes"], head, self.sources = fit_with_votes(data, mine, self.priors[0], left_out)
             return head
         sums = torch.zeros(data.num_labels, data.num_labels + 1, dtype=torch.float64)
         probs = F.pad(table.logits(self.noisy, mine).double().softmax(dim=-1), (0, 1), value=1.0)
@@ -295,7 +298,7 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     correlated = data.table.correlated_prior()
     roots = [None] if correlated is None else [None, correlated]
     # Few trusted items have large weights beside the untrusted ones, and need a prior there, too.
-    few = data.num_trusted < _FEW_TRUSTED and data.voted is None
+    few = data.num_trusted < _FEW_TRUSTED
     priors = Prior(penalty, correlated if few else None), best_prior(data, roots), best_prior(data, roots, noisy)
     folds = range(data.num_folds)
     prior = torch.tensor(list(data.members.values()))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from datasets import ClassLabel, Image
-from transformers import AutoModelForImageClassification, pipeline
+from transformers import AutoModelForImageClassification, TimmWrapperImageProcessor, pipeline
 
 from glc_hf.backbones.timm_network import pretrained_name, timm_network
+from glc_hf.cli import model as loading
 from glc_hf.cli.digits import DIGITS_NAMES, digits_dataset, digits_model
 
 from .conftest import results_in
@@ -90,3 +92,29 @@ def test_example_gains_thirty_points_within_three_minutes(glc_hf, tmp_path: Path
     results = results_in(tmp_path)
     assert results["accuracy_after_correction"] > results["accuracy_before_correction"] + 0.3
     assert results["seconds"] < 180
+
+
+def test_pixels_of_an_image_are_computed_once_and_are_those_of_the_processor(monkeypatch) -> None:
+    data = digits_dataset()["train"].select(range(12)).cast_column("image", Image(decode=False))
+    model = digits_model(DIGITS_NAMES)
+    processor = TimmWrapperImageProcessor(model.config.pretrained_cfg, model.config.architecture)
+    calls = []
+
+    def counting(images, **kwargs):
+        calls.append(len(images))
+        return processor(images, **kwargs)
+
+    transformed = data.with_transform(loading._Pixels(counting, "image"))
+    decoded = data.cast_column("image", Image())
+    for rows in ([0, 1, 1, 2], [2, 0, 3], [0, 1, 2, 3]):
+        expected = processor([decoded[row]["image"].convert("RGB") for row in rows], return_tensors="pt")
+        assert torch.equal(transformed[rows]["pixel_values"], expected["pixel_values"])
+    assert calls == [3, 1]
+    # With no more room, images are decoded each time. A copy for another process starts empty.
+    monkeypatch.setattr(loading, "_KEPT_PIXELS", expected["pixel_values"][0].nbytes * 2)
+    small = pickle.loads(pickle.dumps(loading._Pixels(processor, "image")))
+    small.processor = counting
+    calls.clear()
+    for _ in range(2):
+        assert torch.equal(small(data[[0, 1, 2]])["pixel_values"], expected["pixel_values"][:3])
+    assert calls == [3, 1]

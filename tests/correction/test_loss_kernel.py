@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     loss_kernel.cache_clear()
 
 
+@cache
 def _matrix(kind: str, classes: int) -> CorruptionMatrix:
     if kind == "uniform":
         return CorruptionMatrix.uniform(classes, 0.5)
