@@ -24,6 +24,7 @@ from transformers import (
 from trec import minilm_folder
 
 from glc_hf import GLCConfig, GLCTrainer
+from glc_hf._compat import has_fast_bf16
 from glc_hf.labels.label_batch import Votes
 from glc_hf.methods.base import Method, Stage
 
@@ -35,7 +36,7 @@ _TRAINING = {
     "text": {
         "per_device_train_batch_size": 16,
         "learning_rate": 1e-4,
-        "bf16": torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported(),
+        "bf16": has_fast_bf16("cpu"),
     },
     "image": {"per_device_train_batch_size": 32, "learning_rate": 1e-3},
 }

@@ -39,6 +39,8 @@ CALLED_TRAINER_METHODS = (
     "_get_output_dir", "_get_train_sampler", "_remove_unused_columns", "_prepare_inputs", "_move_model_to_device",
     "_hp_search_setup", "_finish_current_push",
 )  # fmt: skip
+# Private functions of `torch.cpu` that say whether the CPU has instructions for bf16; taken as false where missing.
+_BF16_INSTRUCTIONS = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
 
 
 def versions() -> dict[str, str]:
@@ -60,7 +62,7 @@ def has_fast_bf16(device_type: str) -> bool:
     import torch
 
     if device_type == "cpu":
-        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        return any(getattr(torch.cpu, name, bool)() for name in _BF16_INSTRUCTIONS)
     return device_type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 

@@ -193,7 +193,8 @@ class _Pixels:
             pixels = self.processor(images, return_tensors="pt")["pixel_values"]
             new = dict(zip(missing, pixels, strict=True))
             size = pixels[0].nbytes
-            for key in list(new)[: self._free // size]:
+            room = 0 if torch.utils.data.get_worker_info() else self._free // size  # workers live for one epoch
+            for key in list(new)[:room]:
                 self._kept[key] = new[key].clone()
                 self._free -= size
         result: dict[str, Any] = {
