@@ -228,17 +228,20 @@ def summary() -> str:
         groups.setdefault(key, []).append(entry)
     rows = []
     for (strength, trusted, number, method, settings), entries in groups.items():
-        accuracies = [entry["accuracy"] for entry in sorted(entries, key=lambda entry: entry["seed"])]
+        accuracies = {entry["seed"]: entry["accuracy"] for entry in sorted(entries, key=lambda entry: entry["seed"])}
         used = "all" if number is None else f"{number:,}"
         title = _title(method, json.loads(settings))
-        rows.append((strength, used, trusted, -statistics.mean(accuracies), title, accuracies))
+        rows.append((strength, used, trusted, -statistics.mean(accuracies.values()), title, accuracies))
     lines = [
-        "| labels flipped | rows | trusted | method | mean accuracy | per seed |",
-        "| ---: | ---: | ---: | --- | ---: | --- |",
+        "| labels flipped | rows | trusted | method | mean accuracy | per seed | seeds |",
+        "| ---: | ---: | ---: | --- | ---: | --- | --- |",
     ]
-    for strength, used, trusted, negative_mean, title, accuracies in sorted(rows):
-        per_seed = ", ".join(f"{value:.3f}" for value in accuracies)
-        lines.append(f"| {strength:.0%} | {used} | {trusted:.0%} | {title} | {-negative_mean:.3f} | {per_seed} |")
+    for strength, used, trusted, negative_mean, title, accuracies in sorted(rows, key=lambda row: row[:5]):
+        per_seed = ", ".join(f"{value:.3f}" for value in accuracies.values())
+        seeds = ", ".join(map(str, accuracies))
+        lines.append(
+            f"| {strength:.0%} | {used} | {trusted:.0%} | {title} | {-negative_mean:.3f} | {per_seed} | {seeds} |"
+        )
     return "\n".join(lines)
 
 
