@@ -320,7 +320,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
         frameon=False,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=120)
     plt.close(figure)
 
 
