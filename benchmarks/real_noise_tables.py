@@ -274,8 +274,8 @@ def plot(runs: Sequence[Run], path: Path) -> None:
     modes = {mode: cells for mode in MODES if (cells := cells_of(runs, mode))}
     if not modes:
         raise SystemExit("there are no results to plot")
-    by_rank = {mode: _by_rank(cells) for mode, cells in modes.items()}
-    columns = max(len(panels) for panels in by_rank.values())
+    by_size = {mode: _by_size(cells) for mode, cells in modes.items()}
+    columns = max(len(panels) for panels in by_size.values())
     heights = [0.34 * len({cell.task for cell in cells}) + 0.9 for cells in modes.values()]
     figure, axes = plt.subplots(
         len(modes),
@@ -288,7 +288,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
         layout="constrained",
     )
     handles: dict[str, Any] = {}
-    for line, (mode, panels) in zip(axes, by_rank.items(), strict=True):
+    for line, (mode, panels) in zip(axes, by_size.items(), strict=True):
         tasks = list(dict.fromkeys(cell.task for cell in modes[mode]))
         for axis, cells in zip(line, panels, strict=False):
             for method in reversed(methods_of(cells)):  # `auto` is drawn last, on top
@@ -324,12 +324,8 @@ def plot(runs: Sequence[Run], path: Path) -> None:
     plt.close(figure)
 
 
-def _by_rank(cells: list[Cell]) -> list[list[Cell]]:
-    """The cells with each task's smallest number of trusted rows, those with its second smallest, and so on."""
-    ranks: dict[str, list[int]] = {}
-    for cell in cells:
-        ranks.setdefault(cell.task, []).append(cell.trusted)
-    panels: list[list[Cell]] = [[] for _ in range(max(len(numbers) for numbers in ranks.values()))]
-    for cell in cells:
-        panels[sorted(ranks[cell.task]).index(cell.trusted)].append(cell)
-    return panels
+def _by_size(cells: list[Cell]) -> list[list[Cell]]:
+    """The cells with few, more and many trusted rows: tasks with images have other numbers than those with texts."""
+    sizes = [range(75), range(75, 200), range(200, 10**9)]
+    panels = [[cell for cell in cells if cell.trusted in size] for size in sizes]
+    return [panel for panel in panels if panel]

@@ -151,8 +151,9 @@ def test_plot_has_a_panel_per_number_of_trusted_rows(tables, tmp_path):
     pytest.importorskip("matplotlib")
     runs = [make_run("a", name, 0.5, trusted=trusted) for name in ("auto", "glc") for trusted in (30, 100)]
     runs += [make_run("images", name, 0.5, trusted=trusted) for name in ("auto", "glc") for trusted in (50, 150)]
-    panels = tables._by_rank(tables.cells_of(runs, "linear"))
-    assert [sorted(cell.trusted for cell in cells) for cells in panels] == [[30, 50], [100, 150]]
+    runs += [make_run("one number", "auto", 0.5, trusted=100)]
+    panels = tables._by_size(tables.cells_of(runs, "linear"))
+    assert [sorted(cell.trusted for cell in cells) for cells in panels] == [[30, 50], [100, 100, 150]]
     tables.plot(runs, tmp_path / "new" / "plot.png")
     assert (tmp_path / "new" / "plot.png").stat().st_size > 10_000
 
