@@ -53,11 +53,13 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The types are checked beside the tests; what mypy prints comes last.
+# The types are checked beside the tests; what mypy prints comes last. Many tests start processes, which would all compile
+# the sources again where the environment forbids to write bytecode.
 test: style
 	@echo "$(MYPY) & pytest -q -n $(TEST_PROCESSES)"; \
 	$(MYPY) > $(VENV)/mypy.log 2>&1 & types=$$!; \
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(TEST_PROCESSES); tests=$$?; \
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 \
+		$(BIN)/python -m pytest -q -n $(TEST_PROCESSES); tests=$$?; \
 	wait $$types; types=$$?; cat $(VENV)/mypy.log; \
 	test $$tests -eq 0 -a $$types -eq 0
 

@@ -18,6 +18,7 @@ from tests.training.tiny import bert, config, text_rows, weights
 
 # 60 of 600 rows are trusted. A linear model of 60 rows predicts about 75 % of the labels.
 KINDS = {
+    "nearly right": CorruptionMatrix.uniform(3, 0.02),
     "good": CorruptionMatrix.uniform(3, 0.2),
     "useless": CorruptionMatrix.uniform(3, 1.0),
     "flipped": CorruptionMatrix.flip(3, 0.6, seed=0),
