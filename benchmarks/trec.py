@@ -9,7 +9,8 @@ repeated. Two more names can be passed to `--methods`: `plain_trainer`, plain fi
 
     python benchmarks/trec.py --data <folder>/cogcomp/trec --methods glc trusted_only --seeds 0 1 2
     python benchmarks/trec.py --data <folder>/cogcomp/trec --methods glc --settings '{"stage1": "probe"}'
-    python benchmarks/trec.py --data <folder>/cogcomp/trec --methods auto trusted_only --rows 1500 --strength 0.35 \
+    python benchmarks/trec.py --data <folder>/cogcomp/trec --methods auto --seeds 3 4 5
+    python benchmarks/trec.py --data <folder>/cogcomp/trec --methods auto no_correction --rows 1500 --strength 0.35 \
         --trusted 0.08 --settings '{"num_train_epochs": 2}'
     python benchmarks/trec.py --summary
 """

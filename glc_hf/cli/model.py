@@ -165,7 +165,7 @@ def _tokenize_words(
 class _Pixels:
     """
     Transform of image rows to the input of the network. What the processor returned is kept for the next epochs, up to
-    256 MB: for small images, decoding and resizing take longer than training.
+    256 MB: for small images, decoding and resizing can take as long as training.
 
     Args:
         processor: An image processor, which returns the same pixels for an image each time.

@@ -225,12 +225,11 @@ class FeatureTable:
             line_search_fn="strong_wolfe",
         )
 
-        def inputs(chunk: Tensor) -> Tensor:
-            """What the optimizer's variables are multiplied with: standardized features, times the prior's root."""
-            standardized = (chunk - self.mean) / self.scale
-            return standardized if prior is None else standardized @ prior
-
-        chunks = self._chunks(rows, num_labels, inputs)
+        # A prior multiplies the features once, and not the weights in every evaluation.
+        mean, scale, chunks = self.mean, self.scale, self._chunks(rows, num_labels)
+        if prior is not None:
+            chunks = self._chunks(rows, num_labels, lambda chunk: ((chunk - self.mean) / self.scale) @ prior)
+            mean, scale = torch.zeros_like(mean), torch.ones_like(scale)
         # Without a center, the bias is free: it has to fit the frequencies of the classes.
         middle, penalized = torch.zeros(1, device=self.device), len(parameters) - 1
         if center is not None:
@@ -258,13 +257,15 @@ class FeatureTable:
 
         def closure() -> Tensor:
             sums = torch.zeros(parameters.numel() + 1, dtype=torch.float64)
-            narrow = parameters[:-1].t().contiguous()  # narrow matrices multiply faster from the left
+            head = LinearHead(parameters[:-1], parameters[-1], mean, scale)
             for chunk, part in chunks():
-                losses, errors = losses_and_errors(F.linear(chunk, narrow, parameters[-1]), part)
+                losses, errors = losses_and_errors(head.logits(chunk), part)
                 share = weights[part] / total
                 errors *= share.unsqueeze(1)
-                gradient = torch.cat([(errors.t() @ chunk).t(), errors.sum(dim=0, keepdim=True)])
-                sums[:-1] += gradient.flatten().double().cpu()
+                # Narrow matrices multiply faster from the left.
+                products, bias = (errors.t() @ chunk).t(), errors.sum(dim=0)
+                gradient = (products - torch.outer(mean, bias)) / scale.unsqueeze(1)
+                sums[:-1] += torch.cat([gradient, bias.unsqueeze(0)]).flatten().double().cpu()
                 sums[-1] += (losses * share).sum().double().cpu()
             sums = self.reduce(sums)
             parameters.grad = sums[:-1].view_as(parameters).to(parameters)

@@ -35,7 +35,7 @@ LINEAR_WAYS = {"trusted_only", "glc", "pool"}
 
 @pytest.fixture(scope="module", autouse=True)
 def _fast_pool(tmp_path_factory) -> Iterator[None]:
-    with quick_pool(tmp_path_factory.mktemp("cache")):
+    with quick_pool(tmp_path_factory.mktemp("cache"), iterations=60):  # the decision needs fits that have converged
         yield
 
 
