@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
+import sys
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -18,10 +20,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.forked_python import share
+from tests.forked_python import look_for_packages_once, python, share
 from tests.small_datasets import matrix, own_caches, rows, sentences  # noqa: F401  (fixtures)
 
 
@@ -33,8 +36,19 @@ LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        # Tests that start a new interpreter, or processes by `spawn`, do so as without forked worker processes.
+        sys.executable = config.workerinput["executable"]
+        multiprocessing.set_executable(sys.executable)
+    elif getattr(config.option, "numprocesses", None):
         share()
+        # Worker processes import the libraries once, together.
+        config.option.tx = [f"popen//python={python()}"] * len(config.option.tx)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["executable"] = sys.executable
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,6 +71,7 @@ def _one_thread() -> Iterator[None]:
     import transformers.trainer  # noqa: F401
 
     torch.set_num_threads(1)
+    look_for_packages_once()
     yield
     gc.unfreeze()
 

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 LIBRARIES = (
     "torch", "torch.distributed.run", "datasets", "transformers.trainer", "accelerate.commands.launch",
-    "matplotlib.figure", "pytest", "timm",
+    "matplotlib.figure", "pytest", "sklearn.metrics", "timm",
 )  # fmt: skip
 # Variables that are read at import or by the interpreter, and names like them that are not, or that a fork can change.
 AT_IMPORT = ("HF_", "TRANSFORMERS_", "DATASETS_", "TOKENIZERS_", "OMP_", "MKL_", "PYTHON", "LANG", "LC_")
@@ -34,6 +34,16 @@ SIZE = 8  # bytes of a number in a message
 SHARED = "GLC_HF_FORKED_PYTHON"
 # Set in the environment of a process, it makes the process free its modules when it ends, as a new interpreter does.
 WHOLE_EXIT = "GLC_HF_WHOLE_EXIT"
+
+
+def look_for_packages_once() -> None:
+    """Remember which packages are installed: accelerate looks for one that is not in every step of an optimizer."""
+    from functools import cache
+
+    import accelerate.utils.imports as imports
+
+    if not hasattr(imports._is_package_available, "cache_info"):
+        imports._is_package_available = cache(imports._is_package_available)
 
 
 # ---------------------------------------------------------------------- in the tests
@@ -314,6 +324,7 @@ def _serve_and_run(listener: int, program: str) -> None:
     for name in LIBRARIES:
         with suppress(ImportError):  # as without an extra
             import_module(name)
+    look_for_packages_once()
     gc.collect()
     gc.freeze()
     request = serve(socket.socket(fileno=listener))
