@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "glc_hf"
 # A folder (or a module at the top) may import those before it, not those after it.
 ORDER = (
-    "_compat", "registry", "randomness", "intervals", "run_files", "heat_map", "matrix", "labels",
+    "_compat", "registry", "randomness", "intervals", "lbfgs", "run_files", "heat_map", "matrix", "labels",
     "data", "trusted", "hold_out", "noise", "correction", "voted", "methods", "hub",
     "audit", "training", "backbones", "experiments", "cli",
 )  # fmt: skip

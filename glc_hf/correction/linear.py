@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from glc_hf.lbfgs import minimize
 from glc_hf.randomness import random_uint64
 
 
@@ -69,6 +70,43 @@ class Prior(NamedTuple):
     root: Tensor | None = None
 
 
+class _Chunk(NamedTuple):
+    """
+    Rows that a head is fitted to.
+
+    Attributes:
+        features: `(n, D)`.
+        labels: `(n, 1)`.
+        weights: `(n, 1)`, of their losses.
+        likelihood: `(n, K)`: log p(label or votes | true label); `None` for plain cross-entropy.
+        sure: `(n, 1)`: rows with plain cross-entropy all the same.
+    """
+
+    features: Tensor
+    labels: Tensor
+    weights: Tensor
+    likelihood: Tensor | None
+    sure: Tensor | None
+
+    def loss_and_errors(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The weighted sum of the losses, and its gradient with respect to the logits."""
+        log_probs = logits.log_softmax(dim=-1)
+        losses, errors = -log_probs.gather(1, self.labels), log_probs.exp()
+        if self.likelihood is None:
+            errors.scatter_add_(1, self.labels, torch.full_like(losses, -1.0))
+        else:
+            joint = log_probs + self.likelihood
+            total = joint.logsumexp(dim=-1, keepdim=True)
+            explained = joint.sub_(total).exp_()
+            if self.sure is not None:
+                losses = torch.where(self.sure, losses, -total)
+                explained.mul_(~self.sure).scatter_add_(1, self.labels, self.sure.to(explained.dtype))
+            else:
+                losses = -total
+            errors -= explained
+        return (losses * self.weights).sum(), errors.mul_(self.weights)
+
+
 class FeatureTable:
     """
     The fixed features of this process's items, read in chunks: they can be a memory-mapped file larger than memory.
@@ -94,15 +132,15 @@ class FeatureTable:
         self.mean, self.scale = self._standardization()
 
     def _chunks(
-        self, rows: Tensor, width: int, prepare: Callable[[Tensor], Tensor] = lambda chunk: chunk
-    ) -> Callable[[], Iterable[tuple[Tensor, Tensor]]]:
-        """Return a function that iterates over the prepared features of `rows` and their positions in `rows`. A single
-        chunk is read and prepared only once."""
+        self, rows: Tensor, width: int, prepare: Callable[[Tensor, Tensor], Any] = lambda chunk, part: (chunk, part)
+    ) -> Callable[[], Iterable[Any]]:
+        """Return a function that iterates over what `prepare` makes of the features of `rows` and their positions in
+        `rows`. A single chunk is read and prepared only once."""
         at_once = max(1, _NUMBERS_AT_ONCE // max(width, self.features.shape[1]))
 
-        def read() -> Iterator[tuple[Tensor, Tensor]]:
+        def read() -> Iterator[Any]:
             for part in torch.arange(len(rows)).split(at_once):
-                yield prepare(self.features[rows[part]].to(self.device)), part.to(self.device)
+                yield prepare(self.features[rows[part]].to(self.device), part.to(self.device))
 
         if len(rows) > at_once:
             return read
@@ -211,82 +249,70 @@ class FeatureTable:
         if trusted is not None:
             trusted = trusted.to(self.device)
             weights[trusted] = trusted_weight
-        total = float(self.reduce(weights.double().sum().cpu().unsqueeze(0)))
-        if start is None:
-            parameters = torch.zeros(self.features.shape[1] + 1, num_labels, device=self.device)
-        else:
-            parameters = self._parameters(start, prior)
-        optimizer = torch.optim.LBFGS(
-            [parameters],
-            max_iter=_MAX_ITERATIONS,
-            history_size=max(5, min(100, _MAX_HISTORY_NUMBERS // (2 * parameters.numel()))),
-            tolerance_grad=1e-6,
-            tolerance_change=1e-7,
-            line_search_fn="strong_wolfe",
-        )
-
-        # A prior multiplies the features once, and not the weights in every evaluation.
-        mean, scale, chunks = self.mean, self.scale, self._chunks(rows, num_labels)
-        if prior is not None:
-            chunks = self._chunks(rows, num_labels, lambda chunk: ((chunk - self.mean) / self.scale) @ prior)
-            mean, scale = torch.zeros_like(mean), torch.ones_like(scale)
+        weights /= float(self.reduce(weights.double().sum().cpu().unsqueeze(0)))
+        # The variables are L⁻¹ · weight, a row per class, and the bias.
+        shape, size = (num_labels, self.features.shape[1]), num_labels * self.features.shape[1]
+        variables = np.zeros(size + num_labels, dtype=np.float32)
+        if start is not None:
+            variables = self._variables(start, prior)
         # Without a center, the bias is free: it has to fit the frequencies of the classes.
-        middle, penalized = torch.zeros(1, device=self.device), len(parameters) - 1
+        middle, penalized = np.zeros(size, dtype=np.float32), size
         if center is not None:
-            middle, penalized = self._parameters(center, prior), len(parameters)
+            middle, penalized = self._variables(center, prior), len(variables)
 
-        def losses_and_errors(logits: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
-            """The loss of each row, and its gradient with respect to the logits."""
-            log_probs, own = logits.log_softmax(dim=-1), labels[part].unsqueeze(1)
-            errors = log_probs.exp()
-            plain = -log_probs.gather(1, own).squeeze(1)
+        def prepare(chunk: Tensor, part: Tensor) -> _Chunk:
+            if prior is not None:  # it multiplies the features once, and not the weights in every evaluation
+                chunk = ((chunk - self.mean) / self.scale) @ prior
+            own, likelihood, sure = labels[part].unsqueeze(1), None, None
             if by_label is not None:
                 likelihood = by_label[labels[part]]
             elif log_likelihood is not None:
                 likelihood = log_likelihood[part]
-            else:
-                return plain, errors.scatter_add_(1, own, torch.full_like(own, -1.0, dtype=errors.dtype))
-            joint = log_probs + likelihood
-            total = joint.logsumexp(dim=-1, keepdim=True)
-            explained, corrected = (joint - total).exp(), -total.squeeze(1)
-            if trusted is not None:
-                sure = trusted[part]
-                explained[sure] = F.one_hot(labels[part][sure], num_labels).to(explained)
-                corrected = torch.where(sure, plain, corrected)
-            return corrected, errors - explained
+            if likelihood is not None and trusted is not None:
+                sure = trusted[part].unsqueeze(1)
+            return _Chunk(chunk, own, weights[part].unsqueeze(1), likelihood, sure)
 
-        def closure() -> Tensor:
-            sums = torch.zeros(parameters.numel() + 1, dtype=torch.float64)
-            head = LinearHead(parameters[:-1], parameters[-1], mean, scale)
-            for chunk, part in chunks():
-                losses, errors = losses_and_errors(head.logits(chunk), part)
-                share = weights[part] / total
-                errors *= share.unsqueeze(1)
-                # Narrow matrices multiply faster from the left.
-                products, bias = (errors.t() @ chunk).t(), errors.sum(dim=0)
-                gradient = (products - torch.outer(mean, bias)) / scale.unsqueeze(1)
-                sums[:-1] += torch.cat([gradient, bias.unsqueeze(0)]).flatten().double().cpu()
-                sums[-1] += (losses * share).sum().double().cpu()
-            sums = self.reduce(sums)
-            parameters.grad = sums[:-1].view_as(parameters).to(parameters)
-            distance = parameters[:penalized] - middle
-            parameters.grad[:penalized] += 2 * penalty * distance
-            return sums[-1].float() + penalty * distance.square().sum().cpu()
+        chunks = self._chunks(rows, num_labels, prepare)
 
-        optimizer.step(closure)
-        return self._head(parameters, prior)
+        def evaluate(variables: np.ndarray) -> tuple[float, np.ndarray]:
+            given = torch.from_numpy(variables).to(self.device)
+            weight, bias = given[:size].view(shape), given[size:]
+            if prior is None:
+                weight = weight / self.scale
+                bias = bias - weight @ self.mean
+            sums = torch.zeros(size + num_labels + 1, dtype=torch.float64)
+            for chunk in chunks():
+                loss, errors = chunk.loss_and_errors(F.linear(chunk.features, weight, bias))
+                products, errors = errors.t() @ chunk.features, errors.sum(dim=0)
+                if prior is None:
+                    products = products.addr_(errors, self.mean, alpha=-1).div_(self.scale)
+                sums += torch.cat([products.view(-1), errors, loss.view(1)]).cpu()
+            total = self.reduce(sums).numpy()
+            distance = variables[:penalized] - middle
+            gradient = total[:-1].astype(np.float32)
+            gradient[:penalized] += 2 * penalty * distance
+            return float(total[-1]) + penalty * float(distance @ distance), gradient
 
-    def _head(self, parameters: Tensor, prior: Tensor | None) -> LinearHead:
-        """The head of L⁻¹ · weight and the bias, which are the variables of the optimizer."""
-        weight = parameters[:-1] if prior is None else prior @ parameters[:-1]
-        return LinearHead(weight, parameters[-1], self.mean, self.scale)
+        found = minimize(
+            evaluate,
+            variables,
+            max_iterations=_MAX_ITERATIONS,
+            history_size=max(5, min(100, _MAX_HISTORY_NUMBERS // (2 * len(variables)))),
+            tolerance_gradient=1e-6,
+            tolerance_change=1e-7,
+        )
+        parameters = torch.from_numpy(found).to(self.device)
+        weight = parameters[:size].view(shape).t()
+        weight = weight.contiguous() if prior is None else prior @ weight
+        return LinearHead(weight, parameters[size:], self.mean, self.scale)
 
-    def _parameters(self, head: LinearHead, prior: Tensor | None) -> Tensor:
-        """L⁻¹ · weight and the bias of a head as one tensor, a copy."""
-        weight = head.weight.to(self.device)
+    @staticmethod
+    def _variables(head: LinearHead, prior: Tensor | None) -> np.ndarray:
+        """L⁻¹ · weight, a row per class, and the bias of a head as one array, a copy."""
+        weight = head.weight
         if prior is not None:
-            weight = torch.linalg.solve_triangular(prior, weight, upper=False)
-        return torch.cat([weight, head.bias.to(self.device).unsqueeze(0)])
+            weight = torch.linalg.solve_triangular(prior, weight.to(prior.device), upper=False)
+        return torch.cat([weight.t().reshape(-1).cpu(), head.bias.cpu()]).numpy()
 
     def fit_path(
         self, rows: Tensor, labels: Tensor, num_labels: int, held_out: Tensor

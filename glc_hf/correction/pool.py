@@ -17,6 +17,7 @@ from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
 from glc_hf.correction.pool_data import MEMBERS, PoolData
 from glc_hf.correction.refinement import refine_with_linear_model, smoothed_estimate
 from glc_hf.correction.sources import SourceModel
+from glc_hf.lbfgs import minimize
 
 
 POOL = "pool"
@@ -350,18 +351,18 @@ def pool_weights(log_probs: Tensor, labels: Tensor, prior: Tensor | None = None)
     if len(labels) == 0:
         return prior.float()
     log_probs, strength = log_probs.double(), _PRIOR / len(labels)
-    raw = prior.clamp(min=0.01).expm1().log().requires_grad_()  # w = softplus(raw) > 0
-    optimizer = torch.optim.LBFGS([raw], max_iter=200, line_search_fn="strong_wolfe")
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        weights = F.softplus(raw)
-        loss = F.nll_loss(combine(log_probs, weights), labels) + strength * (weights - prior).square().sum()
-        loss.backward()
-        return loss
+    def evaluate(raw: np.ndarray) -> tuple[float, np.ndarray]:
+        """The loss and its gradient, for w = softplus(raw) > 0."""
+        weights = F.softplus(torch.from_numpy(raw))
+        pooled, distance = combine(log_probs, weights), weights - prior
+        loss = F.nll_loss(pooled, labels) + strength * distance.square().sum()
+        errors = (pooled.exp() - F.one_hot(labels, pooled.shape[1])) / len(labels)
+        gradient = torch.einsum("nk,nmk->m", errors, log_probs) + 2 * strength * distance
+        return float(loss), (gradient * -(-weights).expm1()).numpy()  # softplus' = 1 − exp(−softplus)
 
-    optimizer.step(closure)
-    return F.softplus(raw).detach().float()
+    raw = minimize(evaluate, prior.clamp(min=0.01).expm1().log().numpy(), max_iterations=200)
+    return F.softplus(torch.from_numpy(raw)).float()
 
 
 _PENALTIES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
