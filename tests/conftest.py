@@ -81,3 +81,29 @@ def _little_to_collect(_one_thread: None) -> None:
     """Every Trainer collects garbage, twice: leave out the objects of earlier tests and of imports, which stay."""
     gc.collect()
     gc.freeze()
+
+
+_pictures: dict[tuple, bytes] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_pictures(request: pytest.FixtureRequest, _one_thread: None) -> Iterator[None]:
+    """Cards of models of the same number of classes share a picture: only the tests of the Hub look at its content."""
+    from glc_hf.hub import card_parts
+
+    if request.path.parent.name == "hub":
+        yield
+        return
+    draw = card_parts._png
+
+    def drawn_once(figure: Any, *dpi: float) -> bytes:
+        key = (*figure.get_size_inches(), len(figure.axes), *dpi)
+        if key not in _pictures:
+            _pictures[key] = draw(figure, *dpi)
+        return _pictures[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(card_parts, "_png", drawn_once)
+        yield
+    card_parts.picture_of.cache_clear()
+    card_parts._picture_of_sources.cache_clear()
