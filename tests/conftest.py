@@ -31,7 +31,7 @@ from tests.small_datasets import matrix, own_caches, rows, sentences  # noqa: F4
 # The files with the longest tests. They run first, so that the processes of a run end at about the same time.
 LONGEST = (
     "distributed/", "training/test_accuracy", "experiments/test_sweeps", "hub/test_push", "cli/test_digits",
-    "training/test_determinism", "test_wheel",
+    "examples/", "training/test_determinism", "test_wheel",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Array3D, Dataset, Features, Value
 
 from glc_hf.experiments.presets.base import PreparedData, Preset
 
@@ -31,7 +31,7 @@ class SmallPreset(Preset):
     def prepare(self, data_root: str | None = None, limit: int | None = None) -> PreparedData:
         """Rows whose inputs mostly determine their class."""
         names = [f"class {label}" for label in range(CLASSES)]
-        sets = [Dataset.from_dict(self.rows(np.random.default_rng(seed), n)) for seed, n in ((0, 120), (1, 60))]
+        sets = [_dataset(self.rows(np.random.default_rng(seed), number)) for seed, number in ((0, 120), (1, 60))]
         train, test = (one.with_format("torch") for one in sets)
         return PreparedData(train, test, names)
 
@@ -50,6 +50,14 @@ class SmallPreset(Preset):
     def decays(self, parameter_name: str) -> bool:
         """All but the output layer, for two parameter groups."""
         return not parameter_name.startswith("classifier.")
+
+
+def _dataset(columns: dict[str, Any]) -> Dataset:
+    """Images have a known shape, as in the presets. Nested lists would be read several times as slowly."""
+    if "pixel_values" not in columns:
+        return Dataset.from_dict(columns)
+    shape = columns["pixel_values"].shape[1:]
+    return Dataset.from_dict(columns, Features(pixel_values=Array3D(shape, "float32"), label=Value("int64")))
 
 
 class SmallImages(SmallPreset):
