@@ -22,7 +22,7 @@ from glc_hf._compat import fingerprint_of
 
 logger = logging.get_logger(__name__)
 
-_CACHE_FORMAT = 2  # increased when the same key would mean other features
+_CACHE_FORMAT = 3  # increased when the same key would mean other features
 _ROWS_PER_BATCH = 4096
 _MAX_IN_MEMORY = 2**26  # numbers
 

@@ -40,6 +40,8 @@ _HELD_OUT = 0.1
 _FEWEST_EMBEDDED = 1000
 _SAMPLE_ROWS = 64
 _FEWEST_BF16_PARAMETERS = 1_000_000
+# Types of models whose layers return (tokens, rows, features), not (rows, tokens, features).
+_TOKENS_FIRST = ("xlnet",)
 # Collators that only pad and stack.
 _COLLATORS = (DefaultDataCollator, DataCollatorWithPadding, DataCollatorForTokenClassification)
 
@@ -215,9 +217,11 @@ class FeatureTap:
     """
     Makes a model return its features in place of its logits, or the logits of a linear head on them.
 
-    There is one feature vector per label: for texts the mean of the last hidden states over the tokens, otherwise the
-    input of the classifier (images, each token of a token classifier). A decoder whose classifier scores every token
-    and that returns the scores of one of them, the last one of the text: the state of that token.
+    There is one feature vector per label: for texts the means over the tokens of the hidden states of the middle layer
+    and of the last one, otherwise the input of the classifier (images, each token of a token classifier). A decoder
+    whose classifier scores every token and that returns the scores of one of them, the last one of the text: the state
+    of that token. The last layers of a pretrained network follow the task that it was pretrained for; the middle one
+    knows more of what other tasks need.
 
     Args:
         model (`torch.nn.Module`): Gets forward hooks, which stay.
@@ -229,12 +233,16 @@ class FeatureTap:
         self._classifier_input: torch.Tensor | None = None
         self._scores: torch.Tensor | None = None
         self._states: torch.Tensor | None = None
+        self._middle: torch.Tensor | None = None
         for classifier in classifiers_of(model, num_labels):
             classifier.register_forward_hook(self._catch_input)
         inner = without_adapter(model)
         base = getattr(inner, "base_model", None)
         if isinstance(base, torch.nn.Module) and base is not inner:
             base.register_forward_hook(self._catch_states)
+            middle = middle_layer(base)
+            if middle is not None:
+                middle.register_forward_hook(self._catch_middle)
         model.register_forward_hook(self._replace_logits, with_kwargs=True)
 
     def _catch_input(self, module: torch.nn.Module, args: tuple, output: torch.Tensor) -> None:
@@ -244,9 +252,13 @@ class FeatureTap:
         states = getattr(output, "last_hidden_state", None)
         self._states = states if isinstance(states, torch.Tensor) and states.dim() == 3 else None
 
+    def _catch_middle(self, module: torch.nn.Module, args: tuple, output: Any) -> None:
+        states = output[0] if isinstance(output, tuple | list) else output
+        self._middle = states if isinstance(states, torch.Tensor) and states.dim() == 3 else None
+
     def _replace_logits(self, module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
         features = self._features(kwargs, logits_of(output)).float()
-        self._classifier_input = self._scores = self._states = None
+        self._classifier_input = self._scores = self._states = self._middle = None
         if self.head is not None:
             features = self.head.to(features.device).logits(features)
         if isinstance(output, torch.Tensor):
@@ -268,10 +280,25 @@ class FeatureTap:
         mask, states = inputs.get("attention_mask"), self._states
         if not per_token and states is not None and mask is not None and mask.shape == states.shape[:2]:
             kept = mask.unsqueeze(-1).float()
-            return (states.float() * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
+            layers, (rows, length) = [states], mask.shape
+            middle = self._middle
+            if middle is not None and len(middle) == rows and middle.shape[1] >= length:  # some networks pad the text
+                layers.insert(0, middle[:, :length])
+            means = [(layer.float() * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1) for layer in layers]
+            return torch.cat(means, dim=1)
         if caught is None:
             raise ValueError("stage1='probe': the model's classifier was not called in its forward pass.")
         return caught if per_token else caught.flatten(1)
+
+
+def middle_layer(base: torch.nn.Module) -> torch.nn.Module | None:
+    """The layer after which half of the layers of a network are done; `None` if its layers are not known."""
+    config = getattr(base, "config", None)
+    number = getattr(config, "num_hidden_layers", None)
+    if not isinstance(number, int) or number < 2 or getattr(config, "model_type", None) in _TOKENS_FIRST:
+        return None
+    stacks = [module for module in base.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == number]
+    return stacks[-1][number // 2 - 1] if stacks else None
 
 
 def classifiers_of(model: torch.nn.Module, num_labels: int) -> list[torch.nn.Module]:

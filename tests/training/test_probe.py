@@ -9,6 +9,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+import transformers
 from transformers import ViTConfig, ViTForImageClassification
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
@@ -76,8 +77,9 @@ def padding_collator(**padding):
     return collate
 
 
-def test_features_of_a_text_are_the_mean_of_its_last_hidden_states(tmp_path, probes):
-    model = bert()
+@pytest.mark.parametrize(("layers", "used"), [(1, [1]), (2, [1, 2]), (5, [2, 5])])
+def test_features_of_a_text_are_means_of_the_states_of_the_middle_and_last_layer(tmp_path, probes, layers, used):
+    model = bert(num_hidden_layers=layers)
     data = noisy_text_rows(60)
     short = {key: [row[: 3 + i % 4] for i, row in enumerate(data[key])] for key in ("input_ids", "attention_mask")}
     ragged = datasets.Dataset.from_dict({**data.to_dict(), **short})
@@ -91,13 +93,37 @@ def test_features_of_a_text_are_the_mean_of_its_last_hidden_states(tmp_path, pro
     trainer.train()
     table = probes[0].table
     assert sorted(table.numbers.tolist()) == list(range(60))
-    fresh = bert()
+    fresh = bert(num_hidden_layers=layers)
     fresh.load_state_dict(start)
     with torch.no_grad():
         for index, number in enumerate(table.numbers.tolist()):
-            row = ragged[number]
-            states = fresh.eval().bert(torch.tensor([row["input_ids"]])).last_hidden_state
-            torch.testing.assert_close(table.features[index], states[0].mean(dim=0), atol=1e-5, rtol=1e-4)
+            ids = torch.tensor([ragged[number]["input_ids"]])
+            states = fresh.eval().bert(ids, output_hidden_states=True).hidden_states
+            expected = torch.cat([states[layer][0].mean(dim=0) for layer in used])
+            torch.testing.assert_close(table.features[index], expected, atol=1e-5, rtol=1e-4)
+
+
+_SIZES = dict(hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "layers"),
+    [
+        ("Longformer", dict(_SIZES, attention_window=8), 2),  # pads texts to a multiple of the window
+        ("XLNet", dict(d_model=16, n_head=2, n_layer=4, d_inner=16), 1),  # its layers return (tokens, rows, features)
+        ("Canine", dict(_SIZES, num_hash_buckets=64), 1),  # its layers read fewer positions
+        ("Albert", dict(_SIZES, embedding_size=8), 1),  # one layer, used several times
+    ],
+)
+@pytest.mark.parametrize("length", [4, 6, 8])
+def test_width_of_features_does_not_depend_on_the_length_of_the_texts(name, settings, layers, length):
+    kind = getattr(transformers, f"{name}ForSequenceClassification")
+    model = kind(kind.config_class(vocab_size=32, num_labels=3, **settings)).eval()
+    probe.FeatureTap(model, num_labels=3)
+    ids = torch.randint(3, 30, (4, length))
+    with torch.no_grad():
+        features = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    assert features.shape == (4, layers * 16)
 
 
 @pytest.mark.parametrize(
