@@ -15,14 +15,14 @@ from torch import Tensor
 
 from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
 from glc_hf.correction.pool_data import MEMBERS, PoolData
-from glc_hf.correction.refinement import refine_with_linear_model, smoothed_estimate
+from glc_hf.correction.refinement import fit_with_matrix
 from glc_hf.correction.sources import SourceModel
 from glc_hf.lbfgs import minimize
 
 
 POOL = "pool"
-# Share of the loss on trusted items in `glc`, with one source of labels and with several.
-_SHARE, _VOTES_SHARE = 0.15, 0.3
+# Share of the loss on trusted items in `glc`, with several sources of labels.
+_VOTES_SHARE = 0.3
 # Strength of the prior of the weights, in trusted items.
 _PRIOR = 10.0
 _STACK_SCALE = 3.0
@@ -144,7 +144,7 @@ class Members:
             "plain": plain,
             "trusted": table.fit(mine, labels[mine], classes, penalty=trusted_prior.penalty, prior=trusted_prior.root),
         }
-        self.heads["glc"] = self._fit_corrected(mine, rows, held_out)
+        self.heads["glc"] = self._fit_corrected(mine, held_out)
         if data.voted is not None:
             most_votes = data.voted.majority(table.numbers)
             most_votes[mine] = labels[mine]
@@ -171,30 +171,16 @@ class Members:
             torch.arange(len(mine)), labels[mine], classes, penalty=trusted_prior.penalty, prior=root
         )
 
-    def _fit_corrected(self, mine: Tensor, rows: Tensor, held_out: int | None) -> LinearHead:
-        """Fit `glc`, and the matrix or the sources with it, on `rows`, which start with the trusted rows `mine`."""
-        data, table, labels = self.data, self.data.table, self.data.labels
+    def _fit_corrected(self, mine: Tensor, held_out: int | None) -> LinearHead:
+        """Fit `glc`, and the matrix or the sources with it, on the trusted rows `mine` and the untrusted rows."""
+        data = self.data
         if data.voted is not None:
             left_out = None if held_out is None else data.numbers_of_fold(held_out)
             self.heads["votes"], head, self.sources = fit_with_votes(data, mine, self.priors[0], left_out)
             return head
-        sums = torch.zeros(data.num_labels, data.num_labels + 1, dtype=torch.float64)
-        probs = F.pad(table.logits(self.noisy, mine).double().softmax(dim=-1), (0, 1), value=1.0)
-        sums = table.reduce(sums.index_add_(0, labels[mine], probs))
-        counts = sums[:, -1]
-        self.matrix, head = refine_with_linear_model(
-            table,
-            rows,
-            labels,
-            torch.arange(len(rows)) < len(mine),
-            data.untrusted,
-            smoothed_estimate(sums[:, :-1], counts),
-            counts,
-            prior=self.priors[0],
-            trusted_weight=data.weight_for(_SHARE, int(counts.sum())),
-            # The first round makes nearly all of the difference.
-            rounds=2 if held_out is None else 1,
-        )
+        # The first round makes nearly all of the difference.
+        rounds = 2 if held_out is None else 1
+        self.matrix, head = fit_with_matrix(data, self.noisy, mine, data.untrusted, self.priors[0], rounds)
         return head
 
     def _stacked(self, rows: Tensor) -> Tensor:

@@ -243,7 +243,7 @@ def first_verdict(
     )
 
 
-def final_verdict(first: Verdict, way: Way, interval: tuple[float, float], labels_are_good: bool = False) -> Verdict:
+def final_verdict(first: Verdict, way: Way, interval: tuple[float, float], no_linear_gain: bool = False) -> Verdict:
     """
     The verdict with the way of the final model, and the interval of its difference from plain training.
 
@@ -251,20 +251,23 @@ def final_verdict(first: Verdict, way: Way, interval: tuple[float, float], label
         first ([`Verdict`]): The verdict before.
         way ([`Way`]): The final model.
         interval (`tuple`): Of the difference.
-        labels_are_good (`bool`, *optional*, defaults to `False`): Whether no model was better than plain training. The
-            final model has then been trained longer, and a difference does not show that correction helps.
+        no_linear_gain (`bool`, *optional*, defaults to `False`): Whether plain training is a linear model, and the
+            pool of linear models is not clearly better than it. That the final model is better can then be due to
+            the network, and does not show that correction helps.
     """
     low, high = interval
-    helps = None if low <= 0 <= high or (low > 0 and labels_are_good) else low > 0
+    helps = None if low <= 0 <= high or (low > 0 and no_linear_gain) else low > 0
     plain, number = first.ways[PLAIN], format_count(first.trusted_rows, "trusted labels")
     values = f"an estimated {way.accuracy:.1%} of the predictions are right, against {plain.accuracy:.1%} after plain"
     values += f" training on the noisy labels (difference {100 * low:+.1f} to {100 * high:+.1f} points, {number})."
     if low > 0 and helps is None:
-        values += " Plain training was shorter, and at that point no model was clearly better than it."
+        values += " Plain training is a linear model here, and several combined were not clearly better than it."
     linear = {name: other for name, other in first.ways.items() if name not in (FINAL, PLAIN)}
+    if linear:  # then plain training is a linear model, too
+        linear[PLAIN] = plain
     best = max(linear, key=lambda name: linear[name].accuracy, default=None)
     if best is not None and way.high < linear[best].low:
-        # Plain training can be a linear model, so a network that has learned little does not speak against correction.
+        # A network that has learned little does not speak against correction.
         helps = helps or None
         values += (
             f" The network is worse than a linear model on its features ({first.title_of(best)}: "

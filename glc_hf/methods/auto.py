@@ -1,5 +1,5 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
-"""`auto`, the default: noisy labels first, then trusted rows or the corrected loss, as the trusted rows decide."""
+"""`auto`, the default: linear models decide how far the network uses the noisy labels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import torch
 from transformers.utils import logging
 
 from glc_hf.correction.pool import POOL, Pool, PoolData, fit_pool
+from glc_hf.correction.refinement import matrix_evidence
 from glc_hf.correction.reliability import missing_classes_warning
 from glc_hf.correction.verdict import (
     FINAL,
-    PLAIN,
-    PLAIN_NETWORK,
     Verdict,
     difference_with_control,
     final_verdict,
@@ -30,9 +29,8 @@ from glc_hf.methods.auto_decision import (
     ALL_ROWS,
     CORRECTED_SHARE,
     MIN_TRUSTED,
-    TRUSTED,
     decide,
-    mean,
+    is_better,
 )
 from glc_hf.methods.base import EstimationRun, MethodOptions, Stage, finish_matrix, register
 from glc_hf.methods.glc import GOLD_LOSS_CORRECTION, GoldLossCorrection, of_soft_labels, refine_estimate
@@ -41,10 +39,8 @@ from glc_hf.randomness import random_uint64
 
 logger = logging.get_logger(__name__)
 
-# Shares of the run's epochs, with a pretrained network.
-_FIRST_FRACTION, _LAST_FRACTION = 0.35, 0.7
 # Untrusted items that are embedded, as a share of the items that plain training sees.
-_EMBEDDED = 0.3
+_EMBEDDED = 0.6
 # Untrusted items that refine the matrix, as a share of the items that the last stage trains on.
 _REFINING = 0.15
 # Trusted items that judge the final model: they are not trained on in the first two thirds of the last stage.
@@ -56,14 +52,22 @@ _MAX_POSTERIORS = 50_000_000
 # With more classes, fitting the linear models takes too long.
 _MAX_CLASSES = 1000
 # Options of `glc` that the stages with a pretrained network don't have, and options of its estimate.
-_STAGE_OPTIONS = ("stage1", "stage1_fraction", "trusted_share", "calibrate")
+_STAGE_OPTIONS = (
+    "stage1",
+    "stage1_fraction",
+    "stage1_num_train_epochs",
+    "stage1_max_steps",
+    "stage1_learning_rate",
+    "stage2_start",
+    "trusted_share",
+    "calibrate",
+)
 _ESTIMATE_OPTIONS = ("match_base_rates", "base_rate_weight", "missing_classes")
 # Names in the verdict, and the linear models whose accuracies they have: in general, and with votes.
 _LINEAR_WAYS = (("trusted_only", "trusted"), ("glc", "glc"), ("pool", POOL))
 _VOTES_WAYS = (("trusted_only", "trusted"), ("majority_vote", "majority"), ("all_sources", "glc"), ("pool", POOL))
 _LINEAR, _LINEARS = "linear model", "linear models"
 _NOT_PRETRAINED = "the network is not pretrained"
-_NOT_JUDGED = "network or linear models"
 _JUDGED = "network after two thirds of the last stage"
 
 
@@ -84,20 +88,21 @@ class Auto(GoldLossCorrection):
 
     With a pretrained network:
 
-    1. Stage 1 trains on the noisy labels, with a third of the epochs. Wrong labels still teach the network what the
-       task is about.
-    2. Stage 2 fits linear models of the true labels on the features of the pretrained network: on trusted rows only,
-       on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the trusted
-       rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
-    3. The last stage continues from stage 1. If models that follow the noisy labels predict trusted labels clearly
-       better than models that rely on trusted rows, it trains on all rows, and 30 % of the rows are trusted: for two
-       thirds of the stage on how probable each label of the embedded rows is, given the linear models and the given
-       label (see [`~correction.pool.Pool.posterior`]), and then with the corrected loss. If they are clearly worse, it
-       trains on trusted rows: the errors of the noisy labels depend on the example, and the corrected loss would
-       repeat them. If neither is clear, the first half of the stage trains on the probable labels, for which the given
-       label has less weight, and the second half on trusted rows. If no model predicts trusted labels better than a
-       model of all labels as they are, the noisy labels are good: the stage trains on all rows with the corrected
-       loss, and 10 % of the rows are trusted.
+    1. Stage 1 computes the features of the network, and fits linear models of the true labels on them: on trusted rows
+       only, on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the
+       trusted rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
+    2. The last stage trains the network, for the epochs of the run. There are three cases:
+
+       - The pool of all models does not predict trusted labels better than a model of all labels as they are: the
+         noisy labels are good. The stage trains on all rows with the corrected loss, and 15 % of the rows are trusted.
+       - The errors depend on the class: the matrix explains the noisy labels clearly better than a model of them (see
+         [`~correction.refinement.matrix_evidence`]). For two thirds of the stage, the network learns how probable each
+         label of the embedded rows is, given the linear models and the given label (see
+         [`~correction.pool.Pool.posterior`]), and then it learns with the corrected loss. 30 % of the rows are
+         trusted.
+       - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
+         The first part of the stage trains on the probable labels, for which the given label has less weight, and the
+         rest on trusted rows.
 
     With the votes of several sources, the last stage learns these probabilities instead of the corrected loss, given
     the linear models and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong:
@@ -132,8 +137,8 @@ class Auto(GoldLossCorrection):
         self.trusted_share = CORRECTED_SHARE
         # Trusted items that judge the final model; empty once they have.
         self.judges = torch.empty(0, dtype=torch.int64)
-        # Numbers of trusted items, and whether models that were not trained on them predicted their labels: the best
-        # model before the last stage, and plain training on the noisy labels.
+        # Numbers of trusted items, and whether models that were not trained on them predicted their labels: the pool
+        # of linear models, and plain training on the noisy labels.
         self.numbers = torch.empty(0, dtype=torch.int64)
         self.control = self.plain = torch.empty(0, dtype=torch.bool)
         # Numbers of untrusted items, and the probabilities of their true labels; empty with the corrected loss.
@@ -180,20 +185,13 @@ class Auto(GoldLossCorrection):
     def first_stages(self) -> list[Stage]:
         if not self.pretrained:
             return super().first_stages()
-        args = self.args
-        given = args.stage1_num_train_epochs is not None or args.stage1_max_steps is not None
-        probe = Stage("untrusted", mode="probe", most_embedded=_EMBEDDED)
-        return [Stage("untrusted", fraction=1.0 if given else _FIRST_FRACTION), probe]
+        return [Stage("untrusted", mode="probe", most_embedded=_EMBEDDED)]
 
     def last_stage(self) -> Stage:
         if not self.pretrained:
             return super().last_stage()
-        if self.mixed_part == TRUSTED:
-            return Stage("trusted", start="previous", fraction=_LAST_FRACTION, trusted_share=1.0)
         return Stage(
             "all",
-            start="previous",
-            fraction=_LAST_FRACTION,
             trusted_share=self.trusted_share,
             mixed_part=self.mixed_part,
             untrusted_items=self.posterior_items if self._only_posteriors else None,
@@ -233,7 +231,7 @@ class Auto(GoldLossCorrection):
 
     def _estimate_on_features(self, run: EstimationRun) -> None:
         """Fit the linear models, estimate the matrix, and decide what the last stage trains on."""
-        probe = run.probe(1)
+        probe = run.probe(0)
         assert probe is not None
         data = PoolData.of(
             probe.table,
@@ -261,24 +259,21 @@ class Auto(GoldLossCorrection):
             if missing is not None:
                 logger.warning(missing)
         self.numbers = data.trusted_numbers
-        network = correct_predictions(run, 0, self.numbers)
         correct = pool.held_out_correct
-        decision = decide({**correct, PLAIN: network}, self.counts_votes)
+        decision = decide(correct, None if self.counts_votes else matrix_evidence(data, probe.penalty))
         self.mixed_part, self.trusted_share = decision.mixed_part, decision.trusted_share
         logger.info(decision.reason)
         if self.mixed_part == ALL_ROWS and self.args.estimator != "paired" and not self.counts_votes:
             pool.given_weight = 1.0
-        if (self.mixed_part > TRUSTED and decision.uses_pool) or self.counts_votes:
+        if decision.uses_pool:
             self._set_posteriors(pool, probe.untrusted_numbers)
-        self.control = max(correct[POOL], network, key=mean)
-        # A third of the epochs can be too few for the network: a linear model needs no epochs.
-        self.plain, measured = max((network, PLAIN_NETWORK), (correct["plain"], _LINEAR), key=lambda way: mean(way[0]))
+        self.control, self.plain = correct[POOL], correct["plain"]
         linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
         ways = {
             name: way_of(correct[member].numpy(), _LINEARS if member == POOL else _LINEAR) for name, member in linear
         }
-        ways[FINAL] = way_of(self.control.numpy(), _NOT_JUDGED)
-        self.verdict = first_verdict(self.plain.numpy(), ways, [decision.reason], measured, self._fewest)
+        ways[FINAL] = way_of(self.control.numpy(), _LINEARS)
+        self.verdict = first_verdict(self.plain.numpy(), ways, [decision.reason], _LINEAR, self._fewest)
 
     def _set_posteriors(self, pool: Pool, numbers: np.ndarray) -> None:
         """Keep what the pool and the given labels or votes say about the embedded untrusted items."""
@@ -317,8 +312,9 @@ class Auto(GoldLossCorrection):
         interval = difference_with_control(
             final.numpy(), positions.numpy(), self.control.numpy(), self.plain.numpy(), self.verdict.level
         )
-        labels_are_good = self.pretrained and self.trusted_share < CORRECTED_SHARE
-        self.verdict = final_verdict(self.verdict, way, interval, labels_are_good)
+        # Plain training is a linear model here: that the network is better does not show that correction helps.
+        no_linear_gain = self.pretrained and not is_better(self.control, self.plain)
+        self.verdict = final_verdict(self.verdict, way, interval, no_linear_gain)
         self.judges = self.judges[:0]
 
     def restore_verdict(self, verdict: Verdict) -> None:
@@ -330,7 +326,7 @@ class Auto(GoldLossCorrection):
         return {
             **super().state(),
             "judges": self.judges,
-            "mixed_part": torch.tensor(self.mixed_part),
+            "mixed_part": torch.tensor(self.mixed_part, dtype=torch.float64),
             "trusted_share": torch.tensor(self.trusted_share, dtype=torch.float64),
             "numbers": self.numbers,
             "control": self.control,

@@ -7,23 +7,22 @@ from dataclasses import dataclass
 
 import torch
 
-from glc_hf.correction.verdict import PLAIN, difference_interval
+from glc_hf.correction.pool import POOL
+from glc_hf.correction.verdict import difference_interval
 
 
 # Fewest trusted items to evaluate the final model, and to show that noisy labels are good.
 MIN_TRUSTED = 50
 # Share of trusted rows while the last stage trains on all rows: in general, and where noisy labels are good.
-CORRECTED_SHARE, _PLAIN_SHARE = 0.3, 0.1
-# Levels of the intervals that decide for the noisy labels, and for trusted rows. Votes do less harm than one label.
-_NOISY_LEVEL, _TRUSTED_LEVEL, _VOTES_TRUSTED_LEVEL = 0.9, 0.7, 0.95
-# Level of the interval that shows that another model is better than plain training.
-_PLAIN_LEVEL = 0.6
-# Parts of the last stage that train on all rows: all of it, none, and where neither is clearly better.
-ALL_ROWS, TRUSTED, BOTH = 1.0, 0.0, 0.5
-# Models that follow the noisy labels, up to a matrix, and models that learn from trusted labels how far to use them.
-_NOISY_MODELS, _TRUSTED_MODELS = (PLAIN, "plain", "glc"), ("trusted", "stack")
-# Models that follow the noisy labels as they are, and all others.
-_PLAIN_MODELS, _OTHER_MODELS = (PLAIN, "plain"), ("glc", *_TRUSTED_MODELS, "tuned", "glc_tuned")
+CORRECTED_SHARE, _PLAIN_SHARE = 0.3, 0.15
+# Levels of the intervals that show that a model is better than another one, and that it clearly is.
+_BETTER_LEVEL, _CLEAR_LEVEL = 0.6, 0.9
+# Standard errors by which the matrix must explain the noisy labels better than a model of them.
+_CLEAR_EVIDENCE = 5.0
+# Parts of the last stage that train on all rows.
+ALL_ROWS, BOTH = 1.0, 0.6
+# Models that follow the votes, and models that learn from trusted labels how far to use the noisy ones.
+_VOTES_MODELS, _TRUSTED_MODELS = ("plain", "glc"), ("trusted", "stack")
 
 
 @dataclass(frozen=True)
@@ -44,53 +43,54 @@ class Decision:
     uses_pool: bool = True
 
 
-def decide(correct: dict[str, torch.Tensor], votes: bool = False) -> Decision:
+def decide(correct: dict[str, torch.Tensor], evidence: float | None) -> Decision:
     """
     Decide what the last stage trains on.
 
-    Models that follow the noisy labels, up to a matrix, are compared with models that learn from trusted labels how
-    far to use them. It takes more to decide for the noisy labels alone: where their errors depend on the example,
-    the corrected loss loses much more than training on trusted rows loses elsewhere. But if no model is better than
-    one of all labels as they are, there are no such errors: that model repeats them, and others learn to avoid them.
-    The network then learns more from the given labels than from linear models.
+    If the pool of all models is not better than a model of all labels as they are, the noisy labels are good: that
+    model repeats their errors, and the others learn to avoid them. The network then learns more from the given labels
+    than from linear models. Few trusted items can't show this by themselves; then models of trusted items must also be
+    clearly worse. Otherwise the corrected loss is only used if the matrix explains the noisy labels clearly better
+    than a model of them, since it repeats errors that depend on the example.
 
     Args:
-        correct (`dict`): For each model, whether it predicts each trusted item that it was not trained on.
-        votes (`bool`, *optional*, defaults to `False`): Whether the noisy labels are votes of several sources.
+        correct (`dict`): For each model and the pool, whether it predicts each trusted item that it was not fitted to.
+        evidence (`float`, *optional*): How clearly the matrix explains the noisy labels, see
+            [`~correction.refinement.matrix_evidence`]; `None` if they are votes of several sources.
     """
 
-    def compare(models: tuple[str, ...], others: tuple[str, ...], *levels: float) -> tuple[tuple[str, str], list]:
-        """Accuracies of the best of these models and of the others, and the intervals of their difference."""
-        one, other = (correct[max(names, key=lambda name: mean(correct[name]))] for names in (models, others))
-        found = f"{mean(one):.1%} of {len(one):,} trusted labels", f"{mean(other):.1%}"
-        return found, [difference_interval(one.numpy(), other.numpy(), level) for level in levels]
+    def best(names: tuple[str, ...]) -> torch.Tensor:
+        return correct[max(names, key=lambda name: _mean(correct[name]))]
 
-    start = "The last stage trains on"
-    then = "" if votes else ", and then with the corrected loss"
-    if not votes and len(correct[PLAIN]) >= MIN_TRUSTED:
-        found, [(_, high)] = compare(_PLAIN_MODELS, _OTHER_MODELS, _PLAIN_LEVEL)
-        if high >= 0:
-            reason = (
-                f"{start} all rows with the corrected loss, because the noisy labels are good: plain training on them "
-                f"predicts {found[0]}, and the best other model {found[1]}."
-            )
-            return Decision(ALL_ROWS, reason, _PLAIN_SHARE, uses_pool=False)
-    levels = _NOISY_LEVEL, _VOTES_TRUSTED_LEVEL if votes else _TRUSTED_LEVEL
-    found, [(low, _), (_, high)] = compare(_NOISY_MODELS, _TRUSTED_MODELS, *levels)
-    why = (
-        f"the best model of the {'votes' if votes else 'noisy labels'} predicts {found[0]}, and the best model of the "
-        f"trusted rows {found[1]}"
-    )
-    if low > 0:
-        return Decision(ALL_ROWS, f"{start} all rows with estimated labels{then}: {why}.")
-    if high < 0:
-        return Decision(TRUSTED, f"{start} trusted rows only: {why}.")
-    return Decision(
-        BOTH,
-        f"{start} all rows with estimated labels, and then on trusted rows: {why}, which is not a clear difference.",
-    )
+    def found(one: torch.Tensor, other: torch.Tensor, name: str) -> str:
+        return f"predicts {_mean(one):.1%} of {len(one):,} trusted labels, and {name} {_mean(other):.1%}"
+
+    start, plain, trusted = "The last stage trains on all rows", correct["plain"], best(_TRUSTED_MODELS)
+    if evidence is None:
+        votes = best(_VOTES_MODELS)
+        why = f"the best model of the votes {found(votes, trusted, 'the best model of the trusted rows')}"
+        if is_better(votes, trusted, _CLEAR_LEVEL):
+            return Decision(ALL_ROWS, f"{start} with estimated labels: {why}.")
+        return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
+    why = f"a model of the labels as they are {found(plain, correct[POOL], 'a pool of models')}"
+    enough = len(plain) >= MIN_TRUSTED or is_better(plain, trusted, _CLEAR_LEVEL)
+    if enough and not is_better(correct[POOL], plain):
+        reason = f"{start} with the corrected loss, because the noisy labels are good: {why}."
+        return Decision(ALL_ROWS, reason, _PLAIN_SHARE, uses_pool=False)
+    if evidence > _CLEAR_EVIDENCE:
+        return Decision(
+            ALL_ROWS,
+            f"{start} with estimated labels, and then with the corrected loss, because errors depend on the class: "
+            f"the matrix explains the noisy labels better than a model of them (by {evidence:.1f} standard errors).",
+        )
+    return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
 
 
-def mean(flags: torch.Tensor) -> float:
+def is_better(one: torch.Tensor, other: torch.Tensor, level: float = _BETTER_LEVEL) -> bool:
+    """Whether a model predicts more trusted items than another one, with some certainty."""
+    return difference_interval(one.numpy(), other.numpy(), level)[0] > 0
+
+
+def _mean(flags: torch.Tensor) -> float:
     """The share of `True`."""
     return float(flags.double().mean())

@@ -58,9 +58,11 @@ class GLCConfig(
             with a given matrix, and with a network that is not pretrained, it does what `"glc"` does, the method of
             the paper.
 
-            With a pretrained network `auto` has stages of its own. It does not use `stage1`, `stage1_fraction`,
-            `trusted_share` and `calibrate`, nor `match_base_rates`, `base_rate_weight` and `missing_classes` unless
-            `estimator="paired"`: with a value that is not the default, it does what `"glc"` does.
+            With a pretrained network `auto` has stages of its own: linear models on the features of the network, and
+            one training of the length of the run. It does not use `stage1`, `stage1_fraction`,
+            `stage1_num_train_epochs`, `stage1_max_steps`, `stage1_learning_rate`, `stage2_start`, `trusted_share` and
+            `calibrate`, nor `match_base_rates`, `base_rate_weight` and `missing_classes` unless `estimator="paired"`:
+            with a value that is not the default, it does what `"glc"` does, with a warning.
         trusted_column (`str`, *optional*, defaults to `"trusted"`):
             Column of the training set that marks trusted rows: one flag per row, or one per token for token labels.
         label_column (`str`, *optional*):
@@ -100,13 +102,14 @@ class GLCConfig(
         stage1 (`str`, *optional*, defaults to `"full"`):
             How the first stage learns p(noisy label | x). `"full"`: a whole training, as in the paper. `"short"`: a
             training with `stage1_fraction` of the steps. `"probe"`, for pretrained networks: one forward pass over the
-            rows and a linear head fitted on the features. The features are cached on disk (in the cache of `datasets`)
+            rows and a linear head fitted on the features (of texts: the means of the hidden states of the middle layer
+            and of the last one). The features are cached on disk (in the cache of `datasets`)
             for other runs on the same rows. With `refine_matrix`, `glc` also fits a linear model of the true labels on
             these features and takes the matrix that explains both best.
         stage1_fraction (`float`, *optional*, defaults to 0.34): Share of the steps with `stage1="short"`.
         stage1_num_train_epochs (`float`, *optional*):
-            Epochs of the first stages, if not `num_train_epochs` (`auto`: a third of it).
-        stage1_max_steps (`int`, *optional*): Steps of the first stages, if not `max_steps` (`auto`: a third of it).
+            Epochs of the first stages, if not `num_train_epochs`.
+        stage1_max_steps (`int`, *optional*): Steps of the first stages, if not `max_steps`.
         stage1_learning_rate (`float`, *optional*): Learning rate of the first stages, if not `learning_rate`.
         evaluate_stages (`bool`, *optional*, defaults to `True`):
             Evaluate each first stage once at its end if there is an `eval_dataset`. The metrics have the prefix
@@ -116,7 +119,7 @@ class GLCConfig(
 
         stage2_start (`str`, *optional*, defaults to `"restart"`):
             `"restart"` from the initial weights, as in the paper, or `"continue"` from the weights of the first stage
-            (the paper's Clothing1M recipe). `auto` always continues.
+            (the paper's Clothing1M recipe).
         calibrate (`bool`, *optional*, defaults to `False`):
             Calibrate the first stage with a temperature before the estimate, on 5 % of its rows, which it does not
             train on.
@@ -134,7 +137,7 @@ class GLCConfig(
             and on a stream the first estimate stays.
         estimator (`str`, *optional*, defaults to `"gold"`):
             `"gold"` as in the paper, or `"paired"`: if the trusted rows also have the label of the noisy source, the
-            matrix is counted, and `glc` needs no first stage. `auto` uses the first stages for its decision.
+            matrix is counted, and `glc` needs no first stage. `auto` uses the first stage for its decision.
         noisy_label_column (`str`, *optional*):
             Column of those labels, for `estimator="paired"`. Trusted rows in which it is empty (`None` or -1) are not
             counted.

@@ -18,19 +18,19 @@ from glc_hf.cli.train import when_interrupted
 from .conftest import results_in, text_rows, write_csv
 
 
-def _argv(folder: Path, data: Path, model: Path) -> list[Any]:
+def _argv(folder: Path, data: Path, model: Path, method: str = "auto") -> list[Any]:
     return [
         "train", "--dataset", data, "--model", model, "--output-dir", folder, "--noise", "flip", "--max_steps", "9",
-        "--trusted-fraction", "0.3", "--per_device_train_batch_size", "8",
+        "--trusted-fraction", "0.3", "--per_device_train_batch_size", "8", "--method", method,
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("stage", "step"), [(1, 2), (2, 2)])
+@pytest.mark.parametrize(("method", "stage", "step"), [("glc", 1, 2), ("glc", 2, 2), ("auto", 2, 2)])
 def test_run_resumed_after_ctrl_c_equals_an_uninterrupted_run(
-    glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch, stage: int, step: int
+    glc_hf, tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch, method: str, stage: int, step: int
 ) -> None:
     data = write_csv(tmp_path / "train.csv", text_rows(60))
-    assert glc_hf(*_argv(tmp_path / "whole", data, tiny_bert)).code == 0
+    assert glc_hf(*_argv(tmp_path / "whole", data, tiny_bert, method)).code == 0
 
     def press(self: SaveOnInterrupt, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         in_stage = 1 if Path(args.output_dir).name == "stage1" else 2
@@ -40,7 +40,7 @@ def test_run_resumed_after_ctrl_c_equals_an_uninterrupted_run(
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
         patch.setattr(SaveOnInterrupt, "on_step_begin", press)
-        stopped = glc_hf(*_argv(tmp_path / "cut", data, tiny_bert))
+        stopped = glc_hf(*_argv(tmp_path / "cut", data, tiny_bert, method))
     assert stopped.code == 130
     assert signal.getsignal(signal.SIGINT) is before
     assert "saving a checkpoint before stopping" in stopped.err

@@ -104,9 +104,9 @@ def test_default_is_auto_and_its_verdict_is_printed_written_and_repeated_by_the_
     assert "method" not in results_in(output)["arguments"]
     # A linear probe has no steps, and the time of preparing it is not a metric.
     assert re.search(
-        r"\nstage 2 of 3 \(untrusted labels, linear probe\): eval loss [\d.]+, eval accuracy [\d.]+\n", outcome.out
+        r"^stage 1 of 2 \(untrusted labels, linear probe\): eval loss [\d.]+, eval accuracy [\d.]+\n", outcome.out
     )
-    # Stage 1 learns labels that are all wrong, and a model with the name of its folder is pretrained.
+    # A model of all labels learns that most are wrong, and a model with the name of its folder is pretrained.
     verdict = load_verdict(output)
     assert verdict.final
     assert verdict.helps is True

@@ -29,7 +29,7 @@ VERDICT = Verdict(
     sentence="Correction helps.",
     helps=True,
     trusted_rows=60,
-    decisions=["The last stage trains on trusted rows only."],
+    decisions=["The last stage trains on all rows with the corrected loss."],
     final=True,
 )
 SIMULATIONS = 400
@@ -189,26 +189,6 @@ def test_accuracy_is_clipped_and_intervals_follow_the_level():
 
 # ---------------------------------------------------------------------- the sentence
 @pytest.mark.parametrize(
-    ("interval", "labels_are_good", "helps", "start"),
-    [
-        ((0.1, 0.2), False, True, "Correction helps: "),
-        ((-0.1, 0.2), False, None, "It can't be told if correction helps: "),
-        ((-0.2, -0.1), False, False, "Correction does not help: "),
-        ((0.1, 0.2), True, None, "It can't be told if correction helps: "),
-        ((-0.2, -0.1), True, False, "Correction does not help: "),
-    ],
-)
-def test_longer_training_alone_is_not_called_a_gain_of_correction(interval, labels_are_good, helps, start):
-    correct = np.arange(100) < 80
-    verdict = final_verdict(first_verdict(correct, {}), way_of(correct, "network"), interval, labels_are_good)
-    assert verdict.helps is helps
-    assert verdict.sentence.startswith(start)
-    assert ("Plain training was shorter" in verdict.sentence) == (interval[0] > 0 and labels_are_good)
-    assert verdict.final
-
-
-# ---------------------------------------------------------------------- the sentence
-@pytest.mark.parametrize(
     ("interval", "helps", "start"),
     [
         ((0.01, 0.2), True, "Correction helps: "),
@@ -224,6 +204,27 @@ def test_correction_helps_if_the_interval_of_the_difference_excludes_zero(interv
     assert f"(difference {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} points, " in verdict.sentence
 
 
+@pytest.mark.parametrize(
+    ("interval", "helps", "start"),
+    [
+        ((0.01, 0.2), None, "It can't be told if correction helps: "),
+        ((0.9, 1.0), None, "It can't be told if correction helps: "),
+        ((-0.1, 0.2), None, "It can't be told if correction helps: "),
+        ((-0.2, -0.1), False, "Correction does not help: "),
+    ],
+)
+def test_a_better_network_is_not_called_a_gain_of_correction_if_linear_models_have_none(interval, helps, start):
+    correct = np.arange(100) < 80
+    first, way = first_verdict(correct, {}, measured="linear model"), way_of(correct, "network")
+    verdict = final_verdict(first, way, interval, no_linear_gain=True)
+    assert verdict.helps is helps
+    assert verdict.sentence.startswith(start)
+    message = " Plain training is a linear model here, and several combined were not clearly better than it."
+    assert verdict.sentence.endswith(message) is (interval[0] > 0)
+    assert verdict.final
+    assert message not in final_verdict(first, way, interval).sentence
+
+
 def test_a_network_that_is_worse_than_its_linear_models_needs_more_training():
     ways = {"glc": Way(0.7, 0.6, 0.8, "linear model")}
     first = first_verdict(np.arange(100) < 60, ways)
@@ -237,3 +238,13 @@ def test_a_network_that_is_worse_than_its_linear_models_needs_more_training():
     assert verdict.sentence.startswith("It can't be told if correction helps: ")
     assert final_verdict(first, Way(0.5, 0.4, 0.55, "x"), (0.1, 0.3)).helps is True
     assert "linear model" not in final_verdict(first, Way(0.6, 0.5, 0.7, "x"), (-0.1, 0.1)).sentence
+
+
+def test_a_network_that_is_worse_than_the_plain_linear_model_needs_more_training():
+    first = first_verdict(np.arange(100) < 80, {"glc": Way(0.5, 0.4, 0.6, "linear model")}, measured="linear model")
+    verdict = final_verdict(first, Way(0.4, 0.3, 0.5, "network"), (-0.5, -0.3))
+    assert verdict.helps is None
+    assert "(plain training on the noisy labels: 80.0%), so it has not been trained enough" in verdict.sentence
+    # Plain training of a network is no reason to train longer.
+    alone = first_verdict(np.arange(100) < 80, {})
+    assert final_verdict(alone, Way(0.4, 0.3, 0.5, "network"), (-0.5, -0.3)).helps is False

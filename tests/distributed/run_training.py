@@ -138,6 +138,7 @@ def train(
         "train_loss": metrics["train_loss"],
         "stage1_train_loss": metrics.get("stage1_train_loss"),
         "probe_penalty": metrics.get("stage1_probe_penalty"),
+        "probe_loss": metrics.get("stage1_probe_loss"),
         "eval_accuracy": trainer.evaluate()["eval_accuracy"],
         "matrix": np.squeeze([matrix.probs for matrix in trainer.corruption_matrices.values()]).tolist(),
         "refinements": refining.call_count,
@@ -155,9 +156,9 @@ def train(
 
 
 def _train_auto(folder: Path, processes: int, results: dict[str, Any]) -> None:
-    """Train `auto` as with a pretrained network, with fewer fits of linear models. The last stage has two epochs."""
+    """Train `auto` as with a pretrained network, with fewer fits of linear models."""
     data = noisy_text_rows(rows=ROWS, trusted=0.25)
-    settings = {"method": "auto", "pretrained": True, "num_train_epochs": 3}
+    settings = {"method": "auto", "pretrained": True}
     with patch.object(pool_data, "FOLDS", 2), patch.object(pool, "_PENALTIES", (1e-3,)):
         train(folder, data, "auto", processes, results, model=bert(initializer_range=0.3), **settings)
 

@@ -12,6 +12,7 @@ import torch
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.methods import auto
+from glc_hf.methods.auto_decision import BOTH
 from tests.methods.auto_runs import KINDS, make_trainer, rows_of_kind, train
 from tests.training.tiny import (
     noisy_text_rows,
@@ -109,12 +110,14 @@ def test_classes_without_trusted_rows_are_named_in_a_warning(tmp_path, caplog):
 
 
 def test_dropping_the_last_batch_keeps_batches_whole_even_if_trusted_rows_are_fewer_than_one(tmp_path):
+    """The end of the stage has trusted rows only, which are repeated to a batch."""
     run = train(
         tmp_path, rows_of_kind("useless", 300, 0.2), max_steps=-1, num_train_epochs=2, dataloader_drop_last=True,
         per_device_train_batch_size=64,
     )  # fmt: skip
-    assert run.trainer.method.mixed_part == 0.0
-    assert [len(items) for items, _, _ in run.batches] == [64] * 6  # 1.4 epochs of four whole batches
+    assert run.trainer.method.mixed_part == BOTH
+    assert [len(items) for items, _, _ in run.batches] == [64] * 8  # two epochs of four whole batches
+    assert run.batches[-1][1].all()
     assert run.trainer.verdict.final
 
 

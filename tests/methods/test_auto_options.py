@@ -19,7 +19,6 @@ from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer, mark_trusted
 from glc_hf.methods import auto
 from glc_hf.methods.base import SharedOptions, Stage
 from glc_hf.methods.glc import GLCOptions
-from glc_hf.training import probe
 from tests.training.tiny import bert, config, noisy_text_rows, pixels, quick_pool, same_weights, text_rows, weights
 
 
@@ -27,6 +26,10 @@ from tests.training.tiny import bert, config, noisy_text_rows, pixels, quick_poo
 OF_GLC = {
     "stage1": "short",
     "stage1_fraction": 0.5,
+    "stage1_num_train_epochs": 2.0,
+    "stage1_max_steps": 3,
+    "stage1_learning_rate": 1e-4,
+    "stage2_start": "continue",
     "trusted_share": 0.0,
     "calibrate": True,
     "match_base_rates": True,
@@ -34,11 +37,7 @@ OF_GLC = {
     "missing_classes": "uniform",
 }
 USED = {
-    "stage2_start": "continue",
     "refine_matrix": False,
-    "stage1_num_train_epochs": 2.0,
-    "stage1_max_steps": 3,
-    "stage1_learning_rate": 1e-4,
     "noisy_label_column": "noisy",
     "evaluate_stages": False,
     "trusted_eval_fraction": 0.2,
@@ -84,7 +83,8 @@ def test_default_trains_a_pretrained_network_as_auto_and_gives_a_verdict(tmp_pat
     arguments = {"output_dir": str(tmp_path), "max_steps": 6, "report_to": "none", "use_cpu": True}
     trainer = GLCTrainer(named(bert()), GLCConfig(**arguments, disable_tqdm=True), train_dataset=data)
     trainer.train()
-    assert [stage.mode for stage in trainer.method.first_stages()] == ["full", "probe"]
+    assert [stage.mode for stage in trainer.method.first_stages()] == ["probe"]
+    assert trainer.state.global_step == 6
     assert trainer.verdict.final
     trainer.save_model()
     assert "method" not in trainer.args.changed_arguments()
@@ -177,33 +177,36 @@ def test_other_options_are_accepted(tmp_path, name):
 @pytest.mark.parametrize(
     ("settings", "steps"),
     [
-        ({}, {"stage1": 4, "last": 7}),
-        ({"stage1_max_steps": 3}, {"stage1": 3, "last": 7}),
-        ({"stage1_num_train_epochs": 1}, {"stage1": 9, "last": 7}),  # 144 untrusted rows in batches of 16
-        ({"stage1_learning_rate": 1e-4}, {"stage1": 4, "last": 7}),
+        ({"stage1_max_steps": 3}, 3),
+        ({"stage1_num_train_epochs": 1}, 9),  # 144 untrusted rows in batches of 16
+        ({"stage1_learning_rate": 1e-4}, 10),
+        ({"stage2_start": "continue"}, 10),
     ],
 )
-def test_stage_1_has_the_length_and_the_learning_rate_that_were_set(tmp_path, settings, steps):
-    trainer = make_trainer(tmp_path, noisy_text_rows(180), max_steps=10, **settings)
+def test_settings_of_a_trained_stage_1_give_the_weights_of_glc(tmp_path, settings, steps):
+    trained = {}
+    for method in ("auto", "glc"):
+        trainer = make_trainer(tmp_path, noisy_text_rows(180), method=method, max_steps=10, **settings)
+        trainer.train()
+        trained[method] = weights(trainer.model)
+        logged = {"stage1": [], "last": []}
+        for entry in trainer.state.log_history:
+            if "stage1_learning_rate" in entry or "learning_rate" in entry:
+                logged["stage1" if "stage1_learning_rate" in entry else "last"].append(entry)
+        assert {stage: entries[-1]["step"] for stage, entries in logged.items()} == {"stage1": steps, "last": 10}
+        first = logged["stage1"][0]["stage1_learning_rate"]
+        assert first == settings.get("stage1_learning_rate", 1e-2)
+        assert logged["last"][0]["learning_rate"] == 1e-2
+    assert same_weights(trained["auto"], trained["glc"])
+
+
+def test_default_has_no_steps_before_the_last_stage(tmp_path):
+    trainer = make_trainer(tmp_path, noisy_text_rows(180), max_steps=10)
     trainer.train()
-    logged = {"stage1": [], "last": []}
-    for entry in trainer.state.log_history:
-        if "stage1_learning_rate" in entry or "learning_rate" in entry:
-            logged["stage1" if "stage1_learning_rate" in entry else "last"].append(entry)
-    assert {stage: entries[-1]["step"] for stage, entries in logged.items()} == steps
-    first = logged["stage1"][0]["stage1_learning_rate"]
-    assert first == settings.get("stage1_learning_rate", 1e-2)
-    assert logged["last"][0]["learning_rate"] == 1e-2
-
-
-def test_length_of_stage_1_does_not_change_how_many_rows_are_embedded(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "_FEWEST_EMBEDDED", 10)
-    embedded, fit = [], auto.fit_pool
-    monkeypatch.setattr(auto, "fit_pool", lambda data, *rest: embedded.append(len(data.untrusted)) or fit(data, *rest))
-    for epochs in (None, 0.2):
-        settings = {"max_steps": -1, "num_train_epochs": 1, "stage1_num_train_epochs": epochs}
-        make_trainer(tmp_path, noisy_text_rows(300), **settings).train()
-    assert embedded == [90, 90]
+    rates = [entry for entry in trainer.state.log_history if "learning_rate" in entry]
+    assert [entry["step"] for entry in rates] == list(range(1, 11))
+    assert rates[0]["learning_rate"] == 1e-2
+    assert not any("stage1_learning_rate" in entry or "stage1_loss" in entry for entry in trainer.state.log_history)
 
 
 def test_matrix_of_the_features_is_not_changed_without_refinement(tmp_path, monkeypatch):
@@ -255,7 +258,7 @@ def test_network_without_a_linear_classifier_gets_the_stages_of_glc_and_a_warnin
 
 def test_network_that_fsdp_shards_gets_the_stages_of_glc(tmp_path, monkeypatch, caplog):
     trainer = make_trainer(tmp_path)
-    assert len(trainer.method.first_stages()) == 2
+    assert [stage.mode for stage in trainer.method.first_stages()] == ["probe"]
     auto.logger.warning_once.cache_clear()
     monkeypatch.setattr(type(trainer.accelerator), "distributed_type", DistributedType.FSDP)
     assert trainer._make_method().first_stages() == [Stage("untrusted")]
@@ -264,7 +267,7 @@ def test_network_that_fsdp_shards_gets_the_stages_of_glc(tmp_path, monkeypatch, 
 
 def test_more_than_1000_classes_have_the_stages_of_glc(tmp_path, monkeypatch):
     monkeypatch.setattr(auto, "_MAX_CLASSES", 3)
-    assert len(make_trainer(tmp_path).method.first_stages()) == 2
+    assert [stage.mode for stage in make_trainer(tmp_path).method.first_stages()] == ["probe"]
     monkeypatch.setattr(auto, "_MAX_CLASSES", 2)
     assert make_trainer(tmp_path, trusted_share=0.0).method.first_stages() == [Stage("untrusted")]
 
@@ -281,8 +284,10 @@ def test_very_few_trusted_rows_are_enough_to_train(tmp_path, count):
 # ---------------------------------------------------------------------- checkpoints
 @pytest.mark.parametrize("pretrained", [True, False])
 def test_run_with_checkpoints_stores_what_it_estimated(tmp_path, monkeypatch, pretrained):
-    if pretrained:  # the best model before the last stage is then the network of stage 1
-        monkeypatch.setattr(auto, "correct_predictions", lambda run, stage, numbers: torch.ones(len(numbers)) > 0)
+    if pretrained:  # the predictions of the pool and of plain training are then one tensor
+        found = auto.Pool.held_out_correct.fget
+        same = property(lambda pool: (correct := found(pool)) | {auto.POOL: correct["plain"]})
+        monkeypatch.setattr(auto.Pool, "held_out_correct", same)
     trainer = make_trainer(tmp_path, pretrained=pretrained, save_strategy="steps", save_steps=2)
     trainer.train()
     assert trainer.method.control is trainer.method.plain or not pretrained

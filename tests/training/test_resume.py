@@ -13,6 +13,7 @@ from transformers import BertForSequenceClassification, TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer
 from glc_hf.correction.verdict import load_verdict
+from glc_hf.methods import auto
 from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.methods.matrix_files import load_matrices, save_matrices
 from glc_hf.training.compare import compare_methods
@@ -388,10 +389,8 @@ def _short_fits(tmp_path_factory):
 
 
 def _auto_trainer(folder, callbacks=()):
-    """Stage 1 has four steps, and the last stage eight. It is judged after the fifth."""
-    return _trainer(
-        folder, callbacks, data=noisy_text_rows(trusted=0.25), method="auto", pretrained=True, max_steps=12
-    )
+    """Stage 1 is a probe, and the last stage has eight steps. It is judged after the fifth."""
+    return _trainer(folder, callbacks, data=noisy_text_rows(trusted=0.25), method="auto", pretrained=True, max_steps=8)
 
 
 @pytest.fixture(scope="module")
@@ -403,20 +402,25 @@ def uninterrupted_auto(tmp_path_factory, _short_fits):
 
 
 @pytest.mark.parametrize(
-    ("stage", "step", "resumed_from"),
+    ("step", "resumed_from"),
     [
-        (1, 3, "stage1/checkpoint-2"),
-        (2, 1, None),  # between the estimate and the first checkpoint
-        (2, 3, "checkpoint-2"),  # before the last stage is judged
-        (2, 7, "checkpoint-6"),  # after it
+        (0, None),  # between the probe and the decision
+        (1, None),  # between the estimate and the first checkpoint
+        (3, "checkpoint-2"),  # before the last stage is judged
+        (7, "checkpoint-6"),  # after it
     ],
 )
-def test_resumed_auto_ends_with_the_same_weights_and_verdict(tmp_path, uninterrupted_auto, stage, step, resumed_from):
+def test_resumed_auto_ends_with_the_same_weights_and_verdict(
+    tmp_path, uninterrupted_auto, monkeypatch, step, resumed_from
+):
+    decide = auto.decide
+    if step == 0:
+        monkeypatch.setattr(auto, "decide", _crash)
     with pytest.raises(Crash):
-        _auto_trainer(tmp_path, [CrashAt(stage, step)]).train()
+        _auto_trainer(tmp_path, [CrashAt(2, step)]).train()
+    monkeypatch.setattr(auto, "decide", decide)
     if resumed_from is not None:
         assert (tmp_path / resumed_from).is_dir()
-    if stage == 2 and resumed_from is not None:
         assert load_verdict(tmp_path / resumed_from).final == (step > 5)
     callback = Steps()
     trainer = _auto_trainer(tmp_path, [callback])
@@ -424,7 +428,7 @@ def test_resumed_auto_ends_with_the_same_weights_and_verdict(tmp_path, uninterru
         parameter.data.add_(1.0)
     trainer.train(resume_from_checkpoint=True)
     first_step = int(resumed_from.rsplit("-", 1)[1]) + 1 if resumed_from is not None else 1
-    assert callback.steps[0] == (f"stage {stage}", first_step)
+    assert callback.steps == [("stage 2", number) for number in range(first_step, 9)]
     assert trainer.verdict == uninterrupted_auto.verdict
     assert trainer.corruption_matrix == uninterrupted_auto.corruption_matrix
     assert trainer.method.mixed_part == uninterrupted_auto.method.mixed_part

@@ -84,9 +84,9 @@ def test_sources_that_were_refined_stay_refined(tmp_path, refinements, method, c
     assert str(resumed.sources()) == str(whole.sources())
 
 
-@pytest.mark.parametrize("crash_at", [1, 3])
+@pytest.mark.parametrize("crash_at", [1, 3, 5])
 def test_auto_with_a_pretrained_network(tmp_path, crash_at):
-    """The last stage has four steps; the model is judged after the second."""
+    """The model is judged after the fourth of six steps."""
     data, _ = voted_rows(260)
 
     def make(folder: Any, **settings: Any) -> GLCTrainer:

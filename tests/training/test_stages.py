@@ -9,8 +9,11 @@ import torch
 from transformers import AutoModelForSequenceClassification, BertForSequenceClassification, TrainerCallback
 
 from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels
+from glc_hf.methods.base import Stage
+from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.training.batches import ROW_KEY
 from glc_hf.training.stage_trainer import StageTrainer
+from glc_hf.training.stages import stage_arguments
 from tests.training.tiny import bert, bert_config, config, noisy_text_rows, same_weights, text_rows, weights
 
 
@@ -129,6 +132,33 @@ def test_stage1_arguments_apply_only_to_stage_1(tmp_path):
     spy = Spy()
     GLCTrainer(bert(), epochs, train_dataset=noisy_text_rows(rows=100, trusted=0.2), callbacks=[spy]).train()
     assert [steps for *_, steps, _ in spy.starts] == [2 * 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("length", "steps"),
+    [({"max_steps": 10}, [4, 7]), ({"max_steps": -1, "num_train_epochs": 2}, [8, 20])],  # 11 and 14 batches
+)
+def test_stages_of_a_method_can_have_a_fraction_of_the_run(tmp_path, monkeypatch, length, steps):
+    monkeypatch.setattr(GoldLossCorrection, "first_stages", lambda self: [Stage("untrusted", fraction=0.35)])
+    monkeypatch.setattr(GoldLossCorrection, "last_stage", lambda self: Stage("all", start="previous", fraction=0.7))
+    spy, data = Spy(), noisy_text_rows(rows=200, trusted=0.2)
+    settings = config(tmp_path, per_device_train_batch_size=15, trusted_share=0, **length)
+    trainer = GLCTrainer(bert(), settings, train_dataset=data, callbacks=[spy])
+    trainer.train()
+    assert [taken for *_, taken, _ in spy.starts] == steps
+    assert same_weights(spy.starts[1][0], spy.ends[0][0])
+    assert {name: getattr(trainer.args, name) for name in length} == length
+
+
+def test_settings_of_stage_1_do_not_change_the_length_of_a_probe(tmp_path):
+    """It has no steps, and the length of the run says how many rows it may embed."""
+    settings = config(tmp_path, max_steps=-1, num_train_epochs=3, stage1_num_train_epochs=1, stage1_max_steps=5)
+    trainer = GLCTrainer(bert(), settings, train_dataset=noisy_text_rows())
+    trainer.run_dir, lengths = str(tmp_path), {}
+    for mode in ("probe", "full"):
+        args = stage_arguments(trainer, 1, Stage("untrusted", mode=mode))
+        lengths[mode] = (args.num_train_epochs, args.max_steps)
+    assert lengths == {"probe": (3, -1), "full": (1, 5)}
 
 
 def test_stage1_learning_rate_applies_with_optimizer_cls_and_kwargs(tmp_path):

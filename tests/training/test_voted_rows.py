@@ -155,7 +155,8 @@ def test_pretrained_network_is_trained_in_the_stages_of_auto_with_the_loss_of_th
     data, _ = voted_rows()
     trainer = make_trainer(tmp_path, data, method="auto", pretrained=True, max_steps=10)
     trainer.train()
-    assert len(trainer.method.first_stages()) == 2
+    assert [stage.mode for stage in trainer.method.first_stages()] == ["probe"]
+    assert trainer.state.global_step == 10
     assert list(trainer.corruption_matrices) == SOURCES
     assert trainer.method.sources is not None
     assert trainer.verdict.final
