@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -228,18 +228,19 @@ class Features:
 
 
 @cache
-def load_features(data: str, folder: str, kind: str, cache_folder: str) -> Features:
-    """The features of a dataset; from the cache if they are there."""
+def load_features(data: str, folder: str, kind: str, cache_folder: str, middle: bool = False) -> Features:
+    """The features of a dataset; from the cache if they are there. Those of texts are of the last layer, and with
+    `middle` also of the middle layer, as in the library."""
     source = load_source(data, folder, kind)
     if kind == "features":
         return Features(torch.from_numpy(source.inputs), torch.from_numpy(source.test_inputs), 0.0)
     digest = hashlib.blake2b(digest_size=8)
     for inputs in (source.inputs, source.test_inputs):
         digest.update(inputs.tobytes() if kind == "image" else "\0".join(inputs).encode())
-    file = Path(cache_folder) / f"{folder}-{digest.hexdigest()}.pt"
+    file = Path(cache_folder) / f"{folder}-{digest.hexdigest()}{'-middle' if middle else ''}.pt"
     if not file.exists():
         start = time.process_time()
-        embed = _embed_images if kind == "image" else _embed_texts
+        embed = _embed_images if kind == "image" else partial(_embed_texts, middle=middle)
         train, test = embed(source.inputs), embed(source.test_inputs)
         seconds = (time.process_time() - start) / (len(train) + len(test))
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -250,22 +251,23 @@ def load_features(data: str, folder: str, kind: str, cache_folder: str) -> Featu
 
 
 @torch.no_grad()
-def _embed_texts(texts: Sequence[str]) -> torch.Tensor:
-    """Mean of the last hidden states of MiniLM."""
+def _embed_texts(texts: Sequence[str], middle: bool) -> torch.Tensor:
+    """Means of the last hidden states of MiniLM; with `middle`, those of the middle layer come before them."""
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer, model = AutoTokenizer.from_pretrained(minilm_folder()), AutoModel.from_pretrained(minilm_folder())
     model.eval()
-    features = torch.empty(len(texts), model.config.hidden_size)
+    features = torch.empty(len(texts), (1 + middle) * model.config.hidden_size)
     order = np.argsort([len(text) for text in texts], kind="stable")
     for some in np.split(order, range(_BATCH, len(order), _BATCH)):
         batch = tokenizer(
             [texts[row] for row in some], truncation=True, max_length=_MAX_LENGTH, padding=True, return_tensors="pt"
         )
         with torch.autocast("cpu", torch.bfloat16):
-            states = model(**batch).last_hidden_state.float()
+            states = model(**batch, output_hidden_states=True).hidden_states
         mask = batch["attention_mask"].unsqueeze(-1)
-        features[torch.from_numpy(some)] = (states * mask).sum(dim=1) / mask.sum(dim=1)
+        used = torch.cat([states[len(states) // 2], states[-1]] if middle else [states[-1]], dim=2).float()
+        features[torch.from_numpy(some)] = (used * mask).sum(dim=1) / mask.sum(dim=1)
     return features
 
 

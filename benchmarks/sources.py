@@ -19,9 +19,9 @@ of steps for each method. Each finished run is one line of the results file and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -145,7 +145,7 @@ def run_cell(options: Any, key: dict, methods: Sequence[str]) -> Iterator[tuple[
     source = load_source(options.data, task.folder, task.kind)
     votes = Votes.from_dense(dense_votes(options.data, task))
     chosen = draw_cell(source, lambda columns, seed: columns["label"], trusted, seed).trusted
-    features: Callable = lambda: load_features(options.data, task.folder, task.kind, options.cache)  # noqa: E731
+    features = partial(load_features, options.data, task.folder, task.kind, options.cache, middle=True)
 
     def cell_of(way: str) -> Any:
         if way == "votes":
