@@ -141,7 +141,7 @@ def audit_folder(folder: Path, arguments: Namespace) -> FolderAudit:
         raise ValueError(
             f"the run in {folder} can't be trusted: its corruption matrix has the same row for every class, so the "
             "given labels say nothing about the true ones and an audit would be meaningless. Nothing was written. "
-            "Train stage 1 longer or with a higher learning rate, or audit anyway with --force."
+            "Train longer or with a higher learning rate, or audit anyway with --force."
         )
     # Folders of earlier versions don't have the warnings.
     warnings = list(facts.get("warnings", matrix_warnings(matrix)))

@@ -34,7 +34,7 @@ def singular_warning(matrix: CorruptionMatrix) -> str | None:
     if same_row_for_every_class(matrix):
         return (
             "the corruption matrix has the same row for every class: stage 1 has learned little more than the "
-            "frequencies of the labels, or the labels carry no information about the classes. Train stage 1 longer or "
+            "frequencies of the labels, or the labels carry no information about the classes. Train longer or "
             "with a higher learning rate. Until then neither the correction nor an audit is meaningful."
         )
     pairs = matrix.indistinguishable_classes()
@@ -43,7 +43,7 @@ def singular_warning(matrix: CorruptionMatrix) -> str | None:
     named = _list(f"{matrix.name_of(i)}/{matrix.name_of(j)}" for i, j in pairs)
     return (
         f"the corruption matrix is close to singular: the noisy labels of {named} have almost the same distribution, "
-        "so only trusted rows can separate these classes. More trusted rows of these classes, or a longer stage 1, "
+        "so only trusted rows can separate these classes. More trusted rows of these classes, or a longer training, "
         "may help."
     )
 

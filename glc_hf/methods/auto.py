@@ -101,7 +101,7 @@ class Auto(GoldLossCorrection):
          [`~correction.pool.Pool.posterior`]), and then it learns with the corrected loss. 30 % of the rows are
          trusted.
        - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
-         The first part of the stage trains on the probable labels, for which the given label has less weight, and the
+         The first 60 % of the stage train on the probable labels, for which the given label has less weight, and the
          rest on trusted rows.
 
     With the votes of several sources, the last stage learns these probabilities instead of the corrected loss, given
