@@ -250,7 +250,7 @@ def fit_with_matrix(
 ) -> tuple[Tensor, LinearHead]:
     """
     Estimate a matrix, and a linear model of the true labels with it; see [`refine_with_linear_model`]. Trusted items
-    have 15 % of the loss.
+    have 15 % of the loss if all untrusted items are fitted, and more if some are held out.
 
     Args:
         data ([`PoolData`]): The items.
