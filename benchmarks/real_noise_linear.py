@@ -15,8 +15,9 @@ from torch import Tensor
 
 from glc_hf import estimate_corruption_matrix
 from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
-from glc_hf.correction.pool import POOL, fit_pool, fit_with_votes
-from glc_hf.correction.pool_data import FOLDS, PoolData
+from glc_hf.correction.pool.members import fit_with_votes
+from glc_hf.correction.pool.pool_data import FOLDS, PoolData
+from glc_hf.correction.pool.pooling import POOL, fit_pool
 from glc_hf.correction.verdict import Verdict, difference_interval, way_of
 from glc_hf.labels.label_batch import Votes
 
@@ -47,7 +48,7 @@ class LinearCell:
             torch.cat([features.train, features.test]), torch.arange(number + len(features.test))
         )
         self.table.mean, self.table.scale = training.mean, training.scale
-        self.table.correlated_prior = training.correlated_prior
+        self.table.correlation = training.correlation
         self.labels = F.pad(torch.from_numpy(cell.labels).clamp(min=0), (0, len(features.test)))
         self.test = torch.arange(len(features.test)) + number
         self.test_labels = torch.from_numpy(cell.source.test_labels)

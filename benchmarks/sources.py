@@ -15,6 +15,7 @@ of steps for each method. Each finished run is one line of the results file and 
 - `dawid_skene`: plain training on the labels of crowd-kit's Dawid-Skene model. Here and above trusted rows have their
   gold label.
 - `trusted_only`: trusted rows only.
+- `all_gold`: plain training on the gold labels of all rows, which no method has: what the model can reach.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from result_files import add_run, make_tasks_parser, read_runs
 
 
 RESULTS = FOLDER / "sources.jsonl"
-METHODS = ("auto", "majority_auto", "majority_glc", "majority", "dawid_skene", "trusted_only")
+ALL_GOLD = "all_gold"
+METHODS = ("auto", "majority_auto", "majority_glc", "majority", "dawid_skene", "trusted_only", ALL_GOLD)
 # Methods that need no trusted rows.
-_WITHOUT_TRUSTED = ("auto", "majority", "dawid_skene")
+_WITHOUT_TRUSTED = ("auto", "majority", "dawid_skene", ALL_GOLD)
 # For each method: where the labels come from, and the method on these labels.
 _PARTS = {
     "auto": ("votes", "auto"),
@@ -42,6 +44,7 @@ _PARTS = {
     "majority": ("majority", "no_correction"),
     "dawid_skene": ("dawid_skene", "no_correction"),
     "trusted_only": ("majority", "trusted_only"),
+    ALL_GOLD: ("gold", "no_correction"),
 }
 _TRUSTED = (30, 100, 300)
 
@@ -93,9 +96,13 @@ def dense_votes(data: str, task: VotedTask) -> np.ndarray:
 @cache
 def labels_of(data: str, task: VotedTask, way: str, num_labels: int) -> np.ndarray:
     """One label per row; -1 for rows without votes."""
+    from real_noise_tasks import load_source
+
     from glc_hf.labels.label_batch import Votes
     from glc_hf.labels.vote_columns import majority_vote
 
+    if way == "gold":
+        return load_source(data, task.folder, task.kind).columns["label"]
     votes = Votes.from_dense(dense_votes(data, task))
     if way != "dawid_skene":
         return majority_vote(votes, num_labels)
@@ -198,15 +205,16 @@ def _table(runs: Sequence[dict], mode: str) -> str:
             cell.setdefault(run["method"], []).append(run["accuracy"])
     order = sorted(found, key=lambda cell: (list(TASKS).index(cell[0]), cell[1]))
     means = {cell: {method: float(np.mean(values)) for method, values in found[cell].items()} for cell in order}
-    lines, gains = [], []
+    lines, gains, most = [], [], []
     for cell in order:
-        others = {method: mean for method, mean in means[cell].items() if method != "auto"}
+        others = {method: mean for method, mean in means[cell].items() if method not in ("auto", ALL_GOLD)}
         best = max(others, key=others.__getitem__, default=None)
         shown = [means[cell].get(method) for method in METHODS]
         texts = ["" if mean is None else f"{mean:.3f}" for mean in shown]
         texts = [f"**{text}**" if method == best else text for method, text in zip(METHODS, texts, strict=True)]
         complete = "auto" in means[cell] and best is not None
         gains += [means[cell]["auto"] - others[best]] if complete else []
+        most += [means[cell][ALL_GOLD] - others[best]] if complete and ALL_GOLD in means[cell] else []
         seeds = max(len(values) for values in found[cell].values())
         gain = f"{100 * gains[-1]:+.1f}" if complete else ""
         lines.append([TITLES[cell[0]], str(cell[1]), *texts, gain, str(seeds)])
@@ -217,6 +225,8 @@ def _table(runs: Sequence[dict], mode: str) -> str:
     }[mode]
     note = "mean accuracy over the seeds; the best of the others in bold; points of `auto` above it"
     mean = f"Over these cells, `auto` is {100 * float(np.mean(gains)):+.1f} points from the best of the others."
+    if most:
+        mean += f" With gold labels for all rows, it is {100 * float(np.mean(most)):+.1f} points ({len(most)} cells)."
     rules = ["---", *("---:" for _ in heads[1:])]
     table = "\n".join("| " + " | ".join(line) + " |" for line in (heads, rules, *lines))
     return f"{title} ({note})\n\n{table}\n\n{mean}"

@@ -15,8 +15,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from glc_hf.correction.linear import FeatureTable, LinearHead
-from glc_hf.correction.pool import Members, fit_pool
-from glc_hf.correction.pool_data import PoolData
+from glc_hf.correction.pool.members import Members
+from glc_hf.correction.pool.pool_data import PoolData
+from glc_hf.correction.pool.pooling import fit_pool
 from glc_hf.correction.sources import SourceModel
 from glc_hf.hub.facts import read_facts
 from glc_hf.labels.label_batch import Votes
@@ -63,9 +64,9 @@ def cross_fit(
     Split the untrusted items into folds, and predict the true labels of each fold with linear models that were fitted
     on the other folds and on all trusted items.
 
-    With at least 10 trusted items the models are the pool of [`~correction.pool.fit_pool`]; its weights and penalties
-    are chosen once, on trusted items. With fewer, it is one linear model with the loss corrected by `matrix`, or by
-    what the `votes` say.
+    With at least 10 trusted items the models are the pool of [`~correction.pool.pooling.fit_pool`]; its weights and
+    penalties are chosen once, on trusted items. With fewer, it is one linear model with the loss corrected by
+    `matrix`, or by what the `votes` say.
 
     Args:
         table ([`FeatureTable`]): The features of all N items.
@@ -151,7 +152,9 @@ class _PoolFit(_Fit):
         data, classes = self._data(noisy), self.num_labels
         labels = data.labels[data.untrusted]
         head = self.table.fit(data.untrusted, labels, classes, penalty=self.penalty, start=self.head)
-        return self.pool.log_probs(rows, Members(data, head, *self.pool.members.priors))
+        members = Members(data, head, *self.pool.members.priors)
+        members.fit_discriminants(self.pool.first_weights)
+        return self.pool.log_probs(rows, members)
 
 
 class _HeadFit(_Fit):

@@ -25,8 +25,8 @@ _PENALTIES = tuple(10 ** (-exponent / 2) for exponent in range(4, 15))  # 1e-2 �
 _DEFAULT_PENALTY = 1e-4
 _MAX_ITERATIONS = 200
 _MAX_HISTORY_NUMBERS = 2**27  # in the history of L-BFGS; each step takes twice the size of the head
-_COVARIANCE_ROWS = 20_000  # behind the correlated prior, about
-_MAX_PRIOR_FEATURES = 2048  # with more, the prior takes longer than the fits
+_CORRELATION_ROWS = 20_000  # behind the correlation of the features, about
+_MAX_CORRELATED = 2048  # features; with more, their correlation takes longer than the fits
 
 
 @dataclass
@@ -130,6 +130,7 @@ class FeatureTable:
         self.reduce = reduce
         self.device = device
         self.mean, self.scale = self._standardization()
+        self._correlation: Tensor | None = None
 
     def _chunks(
         self, rows: Tensor, width: int, prepare: Callable[[Tensor, Tensor], Any] = lambda chunk, part: (chunk, part)
@@ -162,6 +163,26 @@ class FeatureTable:
         scale = torch.where(deviation > 1e-6 * mean.abs() + 1e-12, deviation, torch.ones_like(deviation))
         return mean.float().to(self.device), (scale * math.sqrt(width)).float().to(self.device)
 
+    def correlation(self) -> Tensor | None:
+        """`(D, D)`: the correlation of the features, in float64 on the CPU, from about 20,000 items of all processes;
+        `None` if there are too many features. It is computed once."""
+        width = self.features.shape[1]
+        if width > _MAX_CORRELATED:
+            return None
+        if self._correlation is None:
+            count = float(self.reduce(torch.tensor([float(len(self.features))], dtype=torch.float64)))
+            # The same items for any number of processes.
+            draws = torch.from_numpy(random_uint64("prior", 0, self.numbers.numpy()) / 2.0**64)
+            rows = (draws * count < _CORRELATION_ROWS).nonzero().squeeze(1)
+            sums = torch.zeros(width + 1, width, dtype=torch.float64)
+            for chunk, part in self._chunks(rows, width)():
+                standardized = ((chunk - self.mean) / self.scale).double().cpu() * math.sqrt(width)
+                sums[:-1] += standardized.t() @ standardized
+                sums[-1] += len(part)
+            sums = self.reduce(sums)
+            self._correlation = sums[:-1] / sums[-1].clamp(min=1.0)
+        return self._correlation
+
     def correlated_prior(self) -> Tensor | None:
         """
         `(D, D)`: the root L of a prior N(0, L · Lᵀ) of the weights of a head, L · Lᵀ ∝ ½ · I + ½ · correlation of the
@@ -169,20 +190,10 @@ class FeatureTable:
         few rows, the weights of other directions would only fit what is particular to these rows. `None` if there are
         too many features.
         """
-        width = self.features.shape[1]
-        if width > _MAX_PRIOR_FEATURES:
+        correlation = self.correlation()
+        if correlation is None:
             return None
-        count = float(self.reduce(torch.tensor([float(len(self.features))], dtype=torch.float64)))
-        # The same items for any number of processes.
-        draws = torch.from_numpy(random_uint64("prior", 0, self.numbers.numpy()) / 2.0**64)
-        rows = (draws * count < _COVARIANCE_ROWS).nonzero().squeeze(1)
-        sums = torch.zeros(width + 1, width, dtype=torch.float64)
-        for chunk, part in self._chunks(rows, width)():
-            standardized = ((chunk - self.mean) / self.scale).double().cpu() * math.sqrt(width)
-            sums[:-1] += standardized.t() @ standardized
-            sums[-1] += len(part)
-        sums = self.reduce(sums)
-        correlation = sums[:-1] / sums[-1].clamp(min=1.0)
+        width = len(correlation)
         mixed = (correlation + torch.eye(width, dtype=torch.float64)) / 2
         # A penalty has the same effect with any prior: the variance of the features times L is 1 on average.
         mixed /= ((mixed * correlation).sum() / width).clamp(min=1e-6)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
-from glc_hf.correction.pool_data import PoolData
+from glc_hf.correction.pool.pool_data import PoolData
 from glc_hf.randomness import random_uint64
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from glc_hf.correction.pool import POOL, Pool, PoolData, fit_pool
+from glc_hf.correction.pool.pool_data import PoolData
+from glc_hf.correction.pool.pooling import POOL, Pool, fit_pool
 from glc_hf.correction.refinement import matrix_evidence
 from glc_hf.correction.reliability import missing_classes_warning
 from glc_hf.correction.verdict import (
@@ -89,8 +90,8 @@ class Auto(GoldLossCorrection):
     With a pretrained network:
 
     1. Stage 1 computes the features of the network, and fits linear models of the true labels on them: on trusted rows
-       only, on all labels, with the corrected loss, and others (see [`~correction.pool.Members`]). Each predicts the
-       trusted rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
+       only, on all labels, with the corrected loss, and others (see [`~correction.pool.members.Members`]). Each predicts
+       the trusted rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
     2. The last stage trains the network, for the epochs of the run. There are three cases:
 
        - The pool of all models does not predict trusted labels better than a model of all labels as they are: the
@@ -98,7 +99,7 @@ class Auto(GoldLossCorrection):
        - The errors depend on the class: the matrix explains the noisy labels clearly better than a model of them (see
          [`~correction.refinement.matrix_evidence`]). For two thirds of the stage, the network learns how probable each
          label of the embedded rows is, given the linear models and the given label (see
-         [`~correction.pool.Pool.posterior`]), and then it learns with the corrected loss. 30 % of the rows are
+         [`~correction.pool.pooling.Pool.posterior`]), and then it learns with the corrected loss. 30 % of the rows are
          trusted.
        - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
          The first 60 % of the stage train on the probable labels, for which the given label has less weight, and the

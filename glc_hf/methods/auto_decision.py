@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from glc_hf.correction.pool import POOL
+from glc_hf.correction.pool.pooling import POOL
 from glc_hf.correction.verdict import difference_interval
 
 

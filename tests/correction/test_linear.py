@@ -211,5 +211,5 @@ def test_constant_features_have_a_prior():
 
 
 def test_too_many_features_have_no_correlated_prior(monkeypatch):
-    monkeypatch.setattr(linear, "_MAX_PRIOR_FEATURES", 7)
+    monkeypatch.setattr(linear, "_MAX_CORRELATED", 7)
     assert table(correlated()).correlated_prior() is None

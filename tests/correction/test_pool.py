@@ -9,19 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from glc_hf.correction import pool
-from glc_hf.correction import pool_data as pool_data_module
-from glc_hf.correction.linear import FeatureTable, LinearHead
-from glc_hf.correction.pool import (
-    MEMBERS,
-    Members,
-    Pool,
-    PoolData,
-    Prior,
-    combine,
-    fit_pool,
-    pool_weights,
-)
+from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
+from glc_hf.correction.pool import pool_data as pool_data_module
+from glc_hf.correction.pool import pooling
+from glc_hf.correction.pool.members import Members, combine
+from glc_hf.correction.pool.pool_data import DISCRIMINANTS, MEMBERS, PoolData
+from glc_hf.correction.pool.pooling import Pool, fit_pool, pool_weights
 from glc_hf.correction.refinement import smoothed_estimate
 
 
@@ -155,9 +148,9 @@ def test_held_out_predictions_do_not_depend_on_the_label_of_the_item():
     changed.labels[item] = (changed.labels[item] + 1) % CLASSES
 
     def predictions(some: PoolData, fold: int) -> torch.Tensor:
-        return Members(some, noisy, Prior(1e-4), Prior(1e-3), Prior(1e-3), held_out=fold).log_probs(
-            torch.tensor([item])
-        )
+        members = Members(some, noisy, Prior(1e-4), Prior(1e-3), Prior(1e-3), held_out=fold)
+        members.fit_discriminants(PRIOR)
+        return members.log_probs(torch.tensor([item]))
 
     own, other = int(data.fold[item]), int(data.fold[item] + 1) % pool_data_module.FOLDS
     torch.testing.assert_close(predictions(changed, own), predictions(data, own), atol=1e-6, rtol=0)
@@ -167,13 +160,15 @@ def test_held_out_predictions_do_not_depend_on_the_label_of_the_item():
 
 def test_pool_predicts_held_out_labels_of_all_members(fitted):
     _, true, _ = problem()
-    assert fitted.held_out.shape == (TRUSTED, len(MEMBERS) + 1, CLASSES)
+    members = [*MEMBERS, *DISCRIMINANTS]
+    assert list(fitted.members.data.members) == members
+    assert fitted.held_out.shape == (TRUSTED, len(members) + 1, CLASSES)
     assert torch.equal(fitted.labels, true[:TRUSTED])
-    torch.testing.assert_close(fitted.held_out.exp().sum(dim=-1), torch.ones(TRUSTED, len(MEMBERS) + 1))
+    torch.testing.assert_close(fitted.held_out.exp().sum(dim=-1), torch.ones(TRUSTED, len(members) + 1))
     accuracies = (fitted.held_out.argmax(dim=-1) == fitted.labels[:, None]).double().mean(dim=0)
-    named = dict(zip([*MEMBERS, pool.POOL], accuracies.tolist(), strict=True))
+    named = dict(zip([*members, pooling.POOL], accuracies.tolist(), strict=True))
     assert named["plain"] < 0.6 < 0.8 < named["glc"]
-    assert named[pool.POOL] >= named["glc"] - 0.04
+    assert named[pooling.POOL] >= named["glc"] - 0.04
     # The fit on all trusted items differs from the fits of the folds, and predicts the true labels of new items.
     predicted = fitted.log_probs(torch.arange(TRUSTED, ROWS))
     torch.testing.assert_close(predicted.exp().sum(dim=-1), torch.ones(ROWS - TRUSTED))
@@ -262,7 +257,7 @@ def test_pool_does_not_depend_on_how_items_are_split_over_processes(fitted, monk
     points, _, given = problem()
     # Searching all penalties in threads takes long.
     kept = tuple(sorted({prior.penalty for prior in fitted.members.priors[1:]}, reverse=True))
-    monkeypatch.setattr(pool, "_PENALTIES", kept)
+    monkeypatch.setattr(pooling, "_PENALTIES", kept)
 
     def run(rank: int, reduce: Callable) -> Pool:
         # One process has four times as many items as the other.
@@ -299,12 +294,12 @@ def _votes_case(copied: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def test_votes_that_repeat_the_prediction_add_nothing():
-    assert pool._best_weight(*_votes_case(copied=True)) <= 0.1
-    assert pool._best_weight(*_votes_case(copied=False)) >= 0.8
+    assert pooling._best_weight(*_votes_case(copied=True)) <= 0.1
+    assert pooling._best_weight(*_votes_case(copied=False)) >= 0.8
 
 
 def test_weight_of_votes_without_trusted_labels_is_one():
-    assert pool._best_weight(torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)) == 1.0
+    assert pooling._best_weight(torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)) == 1.0
 
 
 # ---------------------------------------------------------------------- true labels of untrusted items
@@ -345,5 +340,5 @@ def test_prior_is_correlated_where_that_predicts_trusted_labels_better(follows):
                         torch.randn(ROWS, 20, generator=generator)], dim=1)  # fmt: skip
     labels = (points[:, :20].mean(1) > 0).long() if follows else (points[:, 20] > 0).long()
     data = PoolData.of(table_of(points), labels.numpy(), np.arange(TRUSTED), np.arange(TRUSTED, ROWS), 2, 0)
-    best = pool.best_prior(data, (None, data.table.correlated_prior()))
+    best = pooling.best_prior(data, (None, data.table.correlated_prior()))
     assert (best.root is not None) == follows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from glc_hf import CorruptionMatrix
 from glc_hf.correction.linear import FeatureTable
-from glc_hf.correction.pool_data import PoolData
+from glc_hf.correction.pool.pool_data import PoolData
 from glc_hf.correction.refinement import (
     matrix_evidence,
     most_likely_matrix,

@@ -13,7 +13,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from glc_hf import CorruptionMatrix
-from glc_hf.correction.pool import POOL, Pool
+from glc_hf.correction.pool.pooling import POOL, Pool
 from glc_hf.correction.verdict import load_verdict
 from glc_hf.data import feature_files
 from glc_hf.labels.label_batch import LabelBatch

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from glc_hf.correction.pool import MEMBERS, POOL
-from glc_hf.correction.pool_data import _VOTES_MEMBERS
+from glc_hf.correction.pool.pool_data import _VOTES_MEMBERS, MEMBERS
+from glc_hf.correction.pool.pooling import POOL
 from glc_hf.methods.auto_decision import ALL_ROWS, BOTH, MIN_TRUSTED, Decision, decide, is_better
 
 

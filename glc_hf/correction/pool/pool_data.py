@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from glc_hf.correction.linear import FeatureTable
+from glc_hf.correction.pool.discriminant import scatter_root
 from glc_hf.correction.sources.voted_items import VotedItems
 from glc_hf.labels.label_batch import Votes
 from glc_hf.randomness import random_uint64
@@ -29,6 +31,8 @@ _VOTES_MEMBERS = {
     "majority": 0.05,
     "majority_tuned": 0.05,
 }
+# Members that are fitted to what the others say, with their weights. The others share the rest.
+DISCRIMINANTS = {"discriminant": 0.3, "given_discriminant": 0.2}
 FOLDS = 5
 _MAX_TRUSTED, _MAX_UNTRUSTED = 2000, 20_000
 _MAX_PRODUCTS = 4 * 10**9  # items × features × classes of one fit
@@ -66,7 +70,20 @@ class PoolData:
     @property
     def members(self) -> dict[str, float]:
         """The members of the pool, and their weights before any trusted label is seen."""
+        if self.scatter_root is None:
+            return self.first_members
+        rest = 1.0 - sum(DISCRIMINANTS.values())
+        return {**{name: rest * weight for name, weight in self.first_members.items()}, **DISCRIMINANTS}
+
+    @property
+    def first_members(self) -> dict[str, float]:
+        """The same without the discriminants."""
         return MEMBERS if self.voted is None else _VOTES_MEMBERS
+
+    @cached_property
+    def scatter_root(self) -> Tensor | None:
+        """Of the discriminants; `None` if there are too many features for them."""
+        return scatter_root(self.table)
 
     @property
     def num_trusted(self) -> int:

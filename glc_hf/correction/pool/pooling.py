@@ -1,0 +1,206 @@
+# Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
+"""A pool of linear models, weighted on trusted labels that they have not been fitted to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from glc_hf.correction.linear import LinearHead, Prior
+from glc_hf.correction.pool.members import Members, calibrated, combine
+from glc_hf.correction.pool.pool_data import MEMBERS, PoolData
+from glc_hf.lbfgs import minimize
+
+
+POOL = "pool"
+# Strength of the prior of the weights, in trusted items.
+_PRIOR = 10.0
+_FEW_TRUSTED = 50  # with fewer, the models of all labels have the correlated prior, too
+# Weight of the given label of an item beside the pool's prediction for it: 1 if errors depend on the class only, 0 if
+# they follow from the features. Trusted items don't say which; 0.3 is close to the best weight for either.
+_GIVEN_WEIGHT = 0.3
+_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25)
+
+
+# ---------------------------------------------------------------------- the pool
+@dataclass
+class Pool:
+    """
+    softmax(Σ_m w_m · log p_m) over the members.
+
+    Attributes:
+        members: The members, fitted on all trusted items.
+        weights: `(M,)`, in the order of the members.
+        first_weights: The weights of the members without the discriminants, which these are fitted with.
+        held_out: `(n, M + 1, K)` log-probabilities of the members and of the pool for the n trusted items, each from a
+            fit without the item. The same on every process.
+        labels: `(n,)`, their labels.
+        given_weight: Weight of the given label of an item, or of the votes on it, beside the pool's prediction for it.
+    """
+
+    members: Members
+    weights: Tensor
+    first_weights: Tensor
+    held_out: Tensor
+    labels: Tensor
+    given_weight: float = _GIVEN_WEIGHT
+
+    @property
+    def matrix(self) -> Tensor | None:
+        """The matrix that the members have refined; `None` with several sources."""
+        return self.members.matrix
+
+    @property
+    def held_out_correct(self) -> dict[str, Tensor]:
+        """Whether each member and the pool predicted the label of each trusted item, from a fit without the item."""
+        correct = (self.held_out.argmax(dim=-1) == self.labels[:, None]).t()
+        return dict(zip([*self.members.data.members, POOL], correct, strict=True))
+
+    def log_probs(self, rows: Tensor, members: Members | None = None) -> Tensor:
+        """`(n, K)` for table rows; with the same weights for members that were fitted on other items, if given."""
+        members = members or self.members
+        parts = [combine(members.log_probs(some), self.weights) for some in rows.split(2**14)]
+        return torch.cat(parts) if parts else torch.empty(0, members.data.num_labels)
+
+    def posterior(self, rows: Tensor, soft: Tensor | None = None) -> Tensor:
+        """
+        `(n, K)` probabilities of the true labels of table rows, from the pool and the given label of each row, or the
+        votes on it.
+
+        Args:
+            rows (`Tensor` of shape `(n,)`): The table rows.
+            soft (`Tensor` of shape `(n, K)`, *optional*): Their soft labels, in place of the given ones.
+        """
+        return (self.log_probs(rows) + self.given_weight * self.members.log_evidence(rows, soft)).softmax(dim=-1)
+
+    def weigh_given_labels(self, noisy: Tensor) -> None:
+        """Set `given_weight` to the weight that makes the labels of trusted items most likely, with the noisy labels
+        of these items, `(n,)`, -1 where they are not known."""
+        known = noisy >= 0
+        likelihood = self.members.log_label_likelihood(noisy[known])
+        self.given_weight = _best_weight(self.held_out[known, -1], likelihood, self.labels[known])
+
+
+def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
+    """
+    Fit the members in folds over the trusted items, weight them by the likelihood of the labels that each fold left
+    out, and fit them again on all items.
+
+    Args:
+        data ([`PoolData`]): The items.
+        noisy ([`LinearHead`]): The model of the noisy labels.
+        penalty (`float`): Its weight decay.
+    """
+    reduce = data.table.reduce
+    correlated = data.table.correlated_prior()
+    roots = [None] if correlated is None else [None, correlated]
+    # Few trusted items have large weights beside the untrusted ones, and need a prior there, too.
+    few = data.num_trusted < _FEW_TRUSTED
+    priors = Prior(penalty, correlated if few else None), best_prior(data, roots), best_prior(data, roots, noisy)
+    folds = range(data.num_folds)
+    first, prior = (torch.tensor(list(names.values())) for names in (data.first_members, data.members))
+    log_probs = torch.zeros(data.num_trusted, len(prior), data.num_labels)
+    labels = torch.zeros(data.num_trusted, dtype=torch.int64)
+    fold_of = torch.zeros(data.num_trusted, dtype=torch.int64)
+    labels[data.position], fold_of[data.position] = data.labels[data.trusted], data.fold
+    labels, fold_of = reduce(labels), reduce(fold_of)
+    votes = torch.zeros(data.num_trusted, data.num_labels)
+    fitted = [Members(data, noisy, *priors, held_out=fold) for fold in folds] if len(folds) > 1 else []
+    for fold, members in enumerate(fitted):
+        here = data.fold == fold
+        log_probs[data.position[here], : len(first)] = members.log_probs(data.trusted[here])
+        if data.voted is not None:
+            votes[data.position[here]] = members.log_evidence(data.trusted[here])
+    votes, known = reduce(votes), reduce(log_probs[:, : len(first)].clone())
+    for fold, members in enumerate(fitted):  # the weights, too, must not have seen the item
+        here, others = data.fold == fold, fold_of != fold
+        members.fit_discriminants(pool_weights(known[others], labels[others], first))
+        log_probs[data.position[here]] = members.log_probs(data.trusted[here])
+    log_probs = reduce(log_probs)
+    pooled = torch.zeros(data.num_trusted, 1, data.num_labels)
+    for fold in folds:
+        here = fold_of == fold
+        pooled[here, 0] = combine(log_probs[here], pool_weights(log_probs[~here], labels[~here], prior))
+    members, held_out = Members(data, noisy, *priors), torch.cat([log_probs, pooled], dim=1)
+    first_weights = pool_weights(known, labels, first)
+    members.fit_discriminants(first_weights)
+    weight = _GIVEN_WEIGHT if data.voted is None else _best_weight(pooled[:, 0], votes, labels)
+    return Pool(members, pool_weights(log_probs, labels, prior), first_weights, held_out, labels, weight)
+
+
+def _best_weight(log_probs: Tensor, votes: Tensor, labels: Tensor) -> float:
+    """The weight of what votes say about an item, beside a prediction for it, that makes the labels most likely. Rules
+    see the same words as the model does: their votes say less than they would alone."""
+    losses = torch.stack([F.cross_entropy(log_probs + weight * votes, labels) for weight in _WEIGHTS])
+    return _WEIGHTS[int(losses.argmin())] if len(labels) else 1.0
+
+
+def pool_weights(log_probs: Tensor, labels: Tensor, prior: Tensor | None = None) -> Tensor:
+    """
+    Non-negative weights w that minimize the mean of -log softmax(Σ_m w_m · log p_m)[label], plus a penalty
+    10/n · ‖w − prior‖² that keeps the weights close to the prior if items are few.
+
+    Args:
+        log_probs (`Tensor` of shape `(n, M, K)`): Log-probabilities of the members for items they were not fitted to.
+        labels (`Tensor` of shape `(n,)`): The labels of these items.
+        prior (`Tensor` of shape `(M,)`, *optional*): Defaults to that of `MEMBERS`.
+    """
+    prior = torch.tensor(list(MEMBERS.values())) if prior is None else prior
+    prior = prior.double()
+    if len(labels) == 0:
+        return prior.float()
+    log_probs, strength = log_probs.double(), _PRIOR / len(labels)
+
+    def evaluate(raw: np.ndarray) -> tuple[float, np.ndarray]:
+        """The loss and its gradient, for w = softplus(raw) > 0."""
+        weights = F.softplus(torch.from_numpy(raw))
+        pooled, distance = combine(log_probs, weights), weights - prior
+        loss = F.nll_loss(pooled, labels) + strength * distance.square().sum()
+        errors = (pooled.exp() - F.one_hot(labels, pooled.shape[1])) / len(labels)
+        gradient = torch.einsum("nk,nmk->m", errors, log_probs) + 2 * strength * distance
+        return float(loss), (gradient * -(-weights).expm1()).numpy()  # softplus' = 1 − exp(−softplus)
+
+    raw = minimize(evaluate, prior.clamp(min=0.01).expm1().log().numpy(), max_iterations=200)
+    return F.softplus(torch.from_numpy(raw)).float()
+
+
+_PENALTIES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+
+
+def best_prior(data: PoolData, roots: Sequence[Tensor | None], center: LinearHead | None = None) -> Prior:
+    """The prior (around `center`) with which trusted items predict the others best, over the folds, with one of these
+    roots."""
+    table, classes = data.table, data.num_labels
+    folds = range(data.num_folds) if data.num_trusted > 1 else range(0)
+    rows = [(data.trusted[data.fold != fold], data.trusted[data.fold == fold]) for fold in folds]
+    near = [None if center is None else calibrated(table, center, kept, data.labels[kept]) for kept, _ in rows]
+    best, lowest = Prior(_PENALTIES[0]), math.inf
+    for root in roots:
+        heads, before = list(near), math.inf
+        for penalty in _PENALTIES:
+            losses = torch.zeros(1, dtype=torch.float64)
+            for fold, (kept, left_out) in enumerate(rows):
+                head = table.fit(
+                    kept,
+                    data.labels[kept],
+                    classes,
+                    penalty=penalty,
+                    start=heads[fold],
+                    center=near[fold],
+                    prior=root,
+                )
+                heads[fold], logits = head, table.logits(head, left_out)
+                losses += F.cross_entropy(logits, data.labels[left_out], reduction="sum").double()
+            loss = float(table.reduce(losses))
+            if loss < lowest:
+                best, lowest = Prior(penalty, root), loss
+            if loss > before:  # weaker penalties overfit more
+                break
+            before = loss
+    return best
