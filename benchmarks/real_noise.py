@@ -61,7 +61,7 @@ def run_linear(options: Any, task: Any, key: dict, methods: list[str]) -> Iterat
     from real_noise_tasks import draw_cell, load_features, load_source
 
     source = load_source(options.data, task.folder, task.kind)
-    features = load_features(options.data, task.folder, task.kind, options.cache)
+    features = load_features(options.data, task.folder, task.kind, options.cache, middle=task.kind == "text")
     cell = draw_cell(source, task.noise, key["trusted"], key["seed"])
     yield from LinearCell(cell, features, key["seed"]).run(methods).items()
 
@@ -78,7 +78,7 @@ def run_finetune(options: Any, task: Any, key: dict, methods: list[str]) -> Iter
         cell,
         key["seed"],
         options.steps,
-        lambda: load_features(options.data, task.folder, task.kind, options.cache),
+        lambda: load_features(options.data, task.folder, task.kind, options.cache, middle=task.kind == "text"),
     )
     for method in methods:
         yield method, finetune.run(method)

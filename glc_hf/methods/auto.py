@@ -90,8 +90,9 @@ class Auto(GoldLossCorrection):
     With a pretrained network:
 
     1. Stage 1 computes the features of the network, and fits linear models of the true labels on them: on trusted rows
-       only, on all labels, with the corrected loss, and others (see [`~correction.pool.members.Members`]). Each predicts
-       the trusted rows that it was not fitted to. The matrix is the one that explains the noisy labels best.
+       only, on all labels, with the corrected loss, to the labels that the others make probable, and others (see
+       [`~correction.pool.members.Members`]). Each predicts the trusted rows that it was not fitted to. The matrix is
+       the one that explains the noisy labels best.
     2. The last stage trains the network, for the epochs of the run. There are three cases:
 
        - The pool of all models does not predict trusted labels better than a model of all labels as they are: the

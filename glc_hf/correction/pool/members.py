@@ -203,10 +203,10 @@ class Members:
         rows = torch.cat([self._trusted, data.untrusted])
         fit = DiscriminantFit(data.table, data.scatter_root, rows, data.num_labels)
         pooled, given = combine(self.log_probs(data.untrusted), weights), self.log_evidence(data.untrusted)
-        for name, evidence in zip(DISCRIMINANTS, (0.0, given), strict=True):
-            predicted: Tensor | float = 0.0
+        for name, given_weight in zip(DISCRIMINANTS, (0.0, 1.0), strict=True):
+            predicted = torch.zeros(())
             for _ in range(_DISCRIMINANT_ROUNDS):
-                probs = (pooled + predicted + evidence).softmax(dim=-1)
+                probs = (pooled + predicted + given_weight * given).softmax(dim=-1)
                 head = fit.fit(torch.cat([known, probs]))
                 head = calibrated(data.table, head, self._trusted, data.labels[self._trusted])
                 predicted = data.table.logits(head, data.untrusted).log_softmax(dim=-1)

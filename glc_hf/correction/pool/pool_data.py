@@ -32,7 +32,9 @@ _VOTES_MEMBERS = {
     "majority_tuned": 0.05,
 }
 # Members that are fitted to what the others say, with their weights. The others share the rest.
-DISCRIMINANTS = {"discriminant": 0.3, "given_discriminant": 0.2}
+DISCRIMINANTS = {"discriminant": 0.5, "given_discriminant": 0.3}
+# Strength of these weights, in trusted items: with one source, and with several, which have more members.
+_WEIGHT_ITEMS, _VOTES_WEIGHT_ITEMS = 10.0, 20.0
 FOLDS = 5
 _MAX_TRUSTED, _MAX_UNTRUSTED = 2000, 20_000
 _MAX_PRODUCTS = 4 * 10**9  # items × features × classes of one fit
@@ -79,6 +81,11 @@ class PoolData:
     def first_members(self) -> dict[str, float]:
         """The same without the discriminants."""
         return MEMBERS if self.voted is None else _VOTES_MEMBERS
+
+    @property
+    def weight_items(self) -> float:
+        """Strength of the weights of the members, in trusted items."""
+        return _WEIGHT_ITEMS if self.voted is None else _VOTES_WEIGHT_ITEMS
 
     @cached_property
     def scatter_root(self) -> Tensor | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,8 +20,6 @@ from glc_hf.lbfgs import minimize
 
 
 POOL = "pool"
-# Strength of the prior of the weights, in trusted items.
-_PRIOR = 10.0
 _FEW_TRUSTED = 50  # with fewer, the models of all labels have the correlated prior, too
 # Weight of the given label of an item beside the pool's prediction for it: 1 if errors depend on the class only, 0 if
 # they follow from the features. Trusted items don't say which; 0.3 is close to the best weight for either.
@@ -103,7 +102,7 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     # Few trusted items have large weights beside the untrusted ones, and need a prior there, too.
     few = data.num_trusted < _FEW_TRUSTED
     priors = Prior(penalty, correlated if few else None), best_prior(data, roots), best_prior(data, roots, noisy)
-    folds = range(data.num_folds)
+    folds, weigh = range(data.num_folds), partial(pool_weights, items=data.weight_items)
     first, prior = (torch.tensor(list(names.values())) for names in (data.first_members, data.members))
     log_probs = torch.zeros(data.num_trusted, len(prior), data.num_labels)
     labels = torch.zeros(data.num_trusted, dtype=torch.int64)
@@ -120,18 +119,18 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     votes, known = reduce(votes), reduce(log_probs[:, : len(first)].clone())
     for fold, members in enumerate(fitted):  # the weights, too, must not have seen the item
         here, others = data.fold == fold, fold_of != fold
-        members.fit_discriminants(pool_weights(known[others], labels[others], first))
+        members.fit_discriminants(weigh(known[others], labels[others], first))
         log_probs[data.position[here]] = members.log_probs(data.trusted[here])
     log_probs = reduce(log_probs)
     pooled = torch.zeros(data.num_trusted, 1, data.num_labels)
     for fold in folds:
         here = fold_of == fold
-        pooled[here, 0] = combine(log_probs[here], pool_weights(log_probs[~here], labels[~here], prior))
+        pooled[here, 0] = combine(log_probs[here], weigh(log_probs[~here], labels[~here], prior))
     members, held_out = Members(data, noisy, *priors), torch.cat([log_probs, pooled], dim=1)
-    first_weights = pool_weights(known, labels, first)
+    first_weights = weigh(known, labels, first)
     members.fit_discriminants(first_weights)
     weight = _GIVEN_WEIGHT if data.voted is None else _best_weight(pooled[:, 0], votes, labels)
-    return Pool(members, pool_weights(log_probs, labels, prior), first_weights, held_out, labels, weight)
+    return Pool(members, weigh(log_probs, labels, prior), first_weights, held_out, labels, weight)
 
 
 def _best_weight(log_probs: Tensor, votes: Tensor, labels: Tensor) -> float:
@@ -141,21 +140,22 @@ def _best_weight(log_probs: Tensor, votes: Tensor, labels: Tensor) -> float:
     return _WEIGHTS[int(losses.argmin())] if len(labels) else 1.0
 
 
-def pool_weights(log_probs: Tensor, labels: Tensor, prior: Tensor | None = None) -> Tensor:
+def pool_weights(log_probs: Tensor, labels: Tensor, prior: Tensor | None = None, items: float = 10.0) -> Tensor:
     """
     Non-negative weights w that minimize the mean of -log softmax(Σ_m w_m · log p_m)[label], plus a penalty
-    10/n · ‖w − prior‖² that keeps the weights close to the prior if items are few.
+    items/n · ‖w − prior‖² that keeps the weights close to the prior if items are few.
 
     Args:
         log_probs (`Tensor` of shape `(n, M, K)`): Log-probabilities of the members for items they were not fitted to.
         labels (`Tensor` of shape `(n,)`): The labels of these items.
         prior (`Tensor` of shape `(M,)`, *optional*): Defaults to that of `MEMBERS`.
+        items (`float`, *optional*, defaults to 10.0): Strength of the prior, in trusted items.
     """
     prior = torch.tensor(list(MEMBERS.values())) if prior is None else prior
     prior = prior.double()
     if len(labels) == 0:
         return prior.float()
-    log_probs, strength = log_probs.double(), _PRIOR / len(labels)
+    log_probs, strength = log_probs.double(), items / len(labels)
 
     def evaluate(raw: np.ndarray) -> tuple[float, np.ndarray]:
         """The loss and its gradient, for w = softplus(raw) > 0."""
