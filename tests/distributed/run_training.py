@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from glc_hf import GLCTrainer, mark_trusted
 from glc_hf.cli.main import main as main_of_command
 from glc_hf.cli.terminal import SaveOnInterrupt
-from glc_hf.correction import pool, pool_data
+from glc_hf.correction.pool import pool_data, pooling
 from glc_hf.methods.base import Stage
 from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.training.stages import FinishedStage
@@ -159,7 +159,7 @@ def _train_auto(folder: Path, processes: int, results: dict[str, Any]) -> None:
     """Train `auto` as with a pretrained network, with fewer fits of linear models."""
     data = noisy_text_rows(rows=ROWS, trusted=0.25)
     settings = {"method": "auto", "pretrained": True}
-    with patch.object(pool_data, "FOLDS", 2), patch.object(pool, "_PENALTIES", (1e-3,)):
+    with patch.object(pool_data, "FOLDS", 2), patch.object(pooling, "_PENALTIES", (1e-3,)):
         train(folder, data, "auto", processes, results, model=bert(initializer_range=0.3), **settings)
 
 

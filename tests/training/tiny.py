@@ -24,7 +24,8 @@ from transformers import (
 )
 
 from glc_hf import CorruptionMatrix, GLCConfig, corrupt_labels, mark_trusted
-from glc_hf.correction import linear, pool, pool_data
+from glc_hf.correction import linear
+from glc_hf.correction.pool import pool_data, pooling
 
 
 VOCABULARY = 40
@@ -154,7 +155,7 @@ def quick_pool(folder: Path, iterations: int = 15) -> Iterator[None]:
     """Cache features in a separate folder, and fit the linear models of `auto` less often and less exactly."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
-        patch.setattr(pool, "_PENALTIES", (1e-3,))
+        patch.setattr(pooling, "_PENALTIES", (1e-3,))
         patch.setattr(pool_data, "FOLDS", 2)
         patch.setattr(linear, "_MAX_ITERATIONS", iterations)
         yield
