@@ -11,6 +11,7 @@ import torch
 
 from glc_hf.correction import linear
 from glc_hf.correction.linear import FeatureTable
+from glc_hf.correction.pool import pool_data, pooling
 from glc_hf.correction.pool.discriminant import DiscriminantFit, scatter_root
 from glc_hf.correction.pool.members import Members
 from glc_hf.correction.pool.pool_data import DISCRIMINANTS, MEMBERS, PoolData
@@ -135,3 +136,25 @@ def test_only_one_discriminant_uses_the_given_labels():
     assert torch.equal(flipped.heads["discriminant"].weight, before["discriminant"])
     assert not torch.allclose(flipped.heads["given_discriminant"].weight, before["given_discriminant"], atol=0.1)
     assert data.num_trusted == 60
+
+
+def test_weights_behind_a_held_out_prediction_have_not_seen_the_fold(monkeypatch):
+    seen, weigh = [], pooling.pool_weights
+
+    def recorded(log_probs: torch.Tensor, labels: torch.Tensor, *rest, items: float) -> torch.Tensor:
+        seen.append((log_probs.shape[1], len(labels), items))
+        return weigh(log_probs, labels, *rest, items=items)
+
+    monkeypatch.setattr(pooling, "pool_weights", recorded)
+    monkeypatch.setattr(pool_data, "_WEIGHT_ITEMS", 7.0)
+    noisy_pool(60)
+    first, all_of_them = len(MEMBERS), len(MEMBERS) + len(DISCRIMINANTS)
+    folds = [(first, 48, 7.0)] * 5 + [(all_of_them, 48, 7.0)] * 5
+    assert seen == [*folds, (first, 60, 7.0), (all_of_them, 60, 7.0)]
+
+
+def test_votes_have_stronger_prior_weights():
+    data = noisy_pool(30)[0].members.data
+    assert data.weight_items == 10.0
+    data.voted = object()
+    assert data.weight_items == 20.0
