@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -100,8 +101,13 @@ def noisy_pool(trusted: int, width: int = 60):
     return fit_pool(data, head, 1e-3), true
 
 
-def test_discriminants_make_the_pool_more_accurate_on_new_rows(monkeypatch):
-    pool, true = noisy_pool(60)
+@pytest.fixture(scope="module")
+def fitted():
+    return noisy_pool(60)
+
+
+def test_discriminants_make_the_pool_more_accurate_on_new_rows(fitted, monkeypatch):
+    pool, true = fitted
     new = torch.arange(1000, 1200)
     monkeypatch.setattr(linear, "_MAX_CORRELATED", 59)  # too many features
     without, _ = noisy_pool(60)
@@ -114,8 +120,8 @@ def test_discriminants_make_the_pool_more_accurate_on_new_rows(monkeypatch):
     assert with_them > alone + 0.02
 
 
-def test_weights_before_any_label_sum_to_one():
-    pool, _ = noisy_pool(30)
+def test_weights_before_any_label_sum_to_one(fitted):
+    pool, _ = fitted
     data = pool.members.data
     assert sum(data.members.values()) == pytest.approx(1.0)
     assert sum(data.first_members.values()) == pytest.approx(1.0)
@@ -123,8 +129,8 @@ def test_weights_before_any_label_sum_to_one():
     assert len(pool.weights) == len(MEMBERS) + len(DISCRIMINANTS)
 
 
-def test_only_one_discriminant_uses_the_given_labels():
-    pool, _ = noisy_pool(60)
+def test_only_one_discriminant_uses_the_given_labels(fitted):
+    pool, _ = fitted
     members, data = pool.members, pool.members.data
     before = {name: members.heads[name].weight.clone() for name in DISCRIMINANTS}
     flipped = Members.__new__(Members)
@@ -153,8 +159,7 @@ def test_weights_behind_a_held_out_prediction_have_not_seen_the_fold(monkeypatch
     assert seen == [*folds, (first, 60, 7.0), (all_of_them, 60, 7.0)]
 
 
-def test_votes_have_stronger_prior_weights():
-    data = noisy_pool(30)[0].members.data
+def test_votes_have_stronger_prior_weights(fitted):
+    data = fitted[0].members.data
     assert data.weight_items == 10.0
-    data.voted = object()
-    assert data.weight_items == 20.0
+    assert dataclasses.replace(data, voted=object()).weight_items == 20.0
