@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import architectures
 import audit
+import cifar_finetune
 import cost_table
 import digits
 import error_curve
@@ -54,6 +55,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/results.md": {
         "paper_means": paper_tables.means,
         "feature_heads": feature_heads.summary,
+        "cifar_finetune": cifar_finetune.summary,
         "feature_means": lambda: paper_tables.means(paper_tables.FEATURES),
         **{name: lambda name=name: paper_tables.whole(name) for name in (*paper_tables.WHOLE, *paper_tables.FEATURES)},
         **{f"{name}_reduced": lambda name=name: paper_tables.reduced(name) for name in paper_tables.REDUCED},

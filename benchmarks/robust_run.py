@@ -23,15 +23,22 @@ from timing import describe, measured
 
 
 PLAIN, CLEANLAB = ("plain_trainer", "{}"), ("cleanlab", "{}")
-FULL, PROBE = ("glc", "{}"), ("glc", '{"stage1": "probe"}')
+AUTO, FULL, PROBE = ("auto", "{}"), ("glc", "{}"), ("glc", '{"stage1": "probe"}')
 NAMES = {
     PLAIN: "one plain fine-tuning",
+    AUTO: "`auto`, whole training",
     PROBE: '`glc` with `stage1="probe"`, whole training',
     FULL: "`glc`, whole training",
     CLEANLAB: "cleanlab: 5 folds, then training on the remaining rows",
 }
 # (method, baseline, target ratio)
-PAIRS = [(PROBE, PLAIN, 1.35), (FULL, PLAIN, 2.05), (PROBE, CLEANLAB, 0.35), (FULL, CLEANLAB, 0.5)]
+PAIRS = [
+    (AUTO, PLAIN, 1.12),
+    (PROBE, PLAIN, 1.35),
+    (FULL, PLAIN, 2.05),
+    (PROBE, CLEANLAB, 0.35),
+    (FULL, CLEANLAB, 0.5),
+]
 # Strength and seed of the runs. Times are compared for the second list; the other runs only compare the accuracy of
 # PROBE and FULL.
 SETTINGS = [(0.6, 0), (0.6, 1), (0.6, 2), (0.3, 0), (0.9, 0)]
