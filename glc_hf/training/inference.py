@@ -14,6 +14,7 @@ from accelerate.utils import gather_object
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from transformers import TrainerCallback
 
+from glc_hf._compat import has_fast_bf16
 from glc_hf.correction.linear import Probe
 from glc_hf.labels.label_batch import VOTES_KEY, label_batch
 from glc_hf.methods.base import Inferred, Items, Part, logits_of
@@ -23,6 +24,7 @@ from glc_hf.training.training_data import TrainingData
 
 
 _BATCH_FACTOR = 8
+_FEWEST_BF16_PARAMETERS = 1_000_000
 
 
 def infer(
@@ -64,6 +66,21 @@ def infer(
             yield _infer_batch(trainer, forward, batch, items, only)
     finally:
         model.train(was_training)
+
+
+def faster_in_bf16(trainer: StageTrainer) -> bool:
+    """
+    Whether features, and the predictions of refinement, are computed in bf16 although the network trains in float32:
+    about twice as fast where the device has instructions for it, and precise enough for linear models and for a matrix
+    that is fitted to thousands of predictions. Small networks would gain nothing.
+    """
+    parameters = list(trainer.model.parameters())
+    return (
+        trainer.accelerator.mixed_precision == "no"  # otherwise both have the precision of training
+        and has_fast_bf16(trainer.args.device.type)
+        and sum(parameter.numel() for parameter in parameters) >= _FEWEST_BF16_PARAMETERS
+        and all(parameter.dtype == torch.float32 for parameter in parameters)
+    )
 
 
 class LargestBatch:
@@ -147,18 +164,25 @@ def sum_over_processes(accelerator: Accelerator, tensor: torch.Tensor) -> torch.
 
 
 class TrainedStage:
-    """A stage trained by gradient descent, as estimates use it."""
+    """
+    A stage trained by gradient descent, as estimates use it.
+
+    Args:
+        trainer ([`StageTrainer`]): The trainer of the stage.
+        bf16 (`bool`, *optional*, defaults to `False`): Whether to predict in bf16 whatever the precision of training.
+    """
 
     probe: Probe | None = None
 
-    def __init__(self, trainer: StageTrainer) -> None:
+    def __init__(self, trainer: StageTrainer, bf16: bool = False) -> None:
         self.trainer = trainer
+        self.bf16 = bf16
 
     def infer(self, items: Items, part: Part = "all", only: torch.Tensor | None = None) -> Iterator[Inferred]:
         """See [`EstimationRun.infer`]."""
         dataset = self.trainer.required_data.for_inference(self.trainer, items, part, only, by_length=True)
         if dataset is not None:
-            yield from infer(self.trainer, dataset, items, only)
+            yield from infer(self.trainer, dataset, items, only, self.bf16)
 
 
 class TrainedStages:
@@ -222,4 +246,5 @@ class RefinementCallback(TrainerCallback):
             return
         if state.global_step in trainer.method.refinement_steps(state.max_steps):
             progress = state.global_step / state.max_steps
-            trainer.method.refine(trainer.estimation_run([TrainedStage(trainer)]), progress)
+            stage = TrainedStage(trainer, bf16=faster_in_bf16(trainer))
+            trainer.method.refine(trainer.estimation_run([stage]), progress)

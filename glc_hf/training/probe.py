@@ -24,13 +24,12 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from glc_hf._compat import has_fast_bf16
 from glc_hf.correction.linear import FeatureTable, LinearHead
 from glc_hf.data.feature_files import MappedRows, cached_features, features_key, read_features, write_features
 from glc_hf.methods.base import Inferred, Items, Part, logits_of
 from glc_hf.randomness import random_uint64
 from glc_hf.training.checks import without_adapter
-from glc_hf.training.inference import TrainedStage, infer, sum_over_processes
+from glc_hf.training.inference import TrainedStage, faster_in_bf16, infer, sum_over_processes
 from glc_hf.training.stage_trainer import StageTrainer
 
 
@@ -39,7 +38,6 @@ logger = logging.get_logger(__name__)
 _HELD_OUT = 0.1
 _FEWEST_EMBEDDED = 1000
 _SAMPLE_ROWS = 64
-_FEWEST_BF16_PARAMETERS = 1_000_000
 # Types of models whose layers return (tokens, rows, features), not (rows, tokens, features).
 _TOKENS_FIRST = ("xlnet",)
 # Collators that only pad and stack.
@@ -118,7 +116,7 @@ class ProbeStage(TrainedStage):
             self.trainer.train_dataset,
             rows=self.data.fingerprint(),
             precision=[args.bf16_full_eval, args.fp16_full_eval, accelerator.mixed_precision]
-            + (["bf16"] if embeds_in_bf16(self.trainer) else []),
+            + (["bf16"] if faster_in_bf16(self.trainer) else []),
             share=[accelerator.process_index, accelerator.num_processes],
             # Not in the key of all items, so that features that were cached before are still found.
             **({} if self._numbers is None else {"items": [len(self._numbers), args.seed]}),
@@ -153,7 +151,7 @@ class ProbeStage(TrainedStage):
         try:
             trainer._move_model_to_device(trainer.model, trainer.args.device)
             rows = self.data.for_inference(trainer, "all", "all", only=self._numbers, by_length=True)
-            for batch in infer(trainer, rows, "all", self._numbers, embeds_in_bf16(trainer)):
+            for batch in infer(trainer, rows, "all", self._numbers, faster_in_bf16(trainer)):
                 broken = ~torch.isfinite(batch.logits).all(dim=-1)
                 if broken.any():
                     row = self.data.row_of(batch.items[broken].numpy())[0]
@@ -329,20 +327,6 @@ def why_no_features(model: torch.nn.Module, num_labels: int | None, accelerator:
     return None
 
 
-def embeds_in_bf16(trainer: StageTrainer) -> bool:
-    """
-    Whether features are computed in bf16 although the network trains in float32: about twice as fast where the device
-    has instructions for it, and precise enough for linear models. Small networks would gain nothing.
-    """
-    parameters = list(trainer.model.parameters())
-    return (
-        trainer.accelerator.mixed_precision == "no"  # otherwise the features have the precision of training
-        and has_fast_bf16(trainer.args.device.type)
-        and sum(parameter.numel() for parameter in parameters) >= _FEWEST_BF16_PARAMETERS
-        and all(parameter.dtype == torch.float32 for parameter in parameters)
-    )
-
-
 def embed(trainer: StageTrainer, network: torch.nn.Module, dataset: Any) -> torch.Tensor | MappedRows:
     """
     The features of all labels of a dataset, in their order, `(N, D)`. Every process computes all of them.
@@ -359,7 +343,7 @@ def embed(trainer: StageTrainer, network: torch.nn.Module, dataset: Any) -> torc
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             file = Path(folder) / "features.arrow"
             # The tap returns features in place of logits. Rows have no numbers here: they are read in order.
-            batches = infer(trainer, dataset, "all", bf16=embeds_in_bf16(trainer))
+            batches = infer(trainer, dataset, "all", bf16=faster_in_bf16(trainer))
             write_features(file, ((batch.logits, batch.items) for batch in batches))
             return read_features(file)[0]
     finally:

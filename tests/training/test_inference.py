@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from glc_hf import GLCTrainer
+from glc_hf.training import inference
 from glc_hf.training.inference import LargestBatch, infer
 from tests.training.tiny import bert, config, noisy_text_rows
 
@@ -53,3 +54,20 @@ def test_other_errors_are_raised_unchanged(tmp_path):
     with pytest.raises(TypeError):
         LargestBatch(trainer)({"pixel_values": torch.zeros(4, 3)})
     assert len(calls) == 1  # not tried again with a smaller batch
+
+
+@pytest.mark.parametrize(
+    ("fast", "settings", "in_bf16"),
+    [(True, {}, True), (False, {}, False), (True, {"bf16": True}, True), (False, {"bf16": True}, True)],
+)
+def test_refinement_predicts_in_bf16_where_it_is_faster(tmp_path, monkeypatch, fast, settings, in_bf16):
+    monkeypatch.setattr(inference, "has_fast_bf16", lambda device: fast)
+    monkeypatch.setattr(inference, "_FEWEST_BF16_PARAMETERS", 1)
+    trainer = GLCTrainer(bert(), config(tmp_path, max_steps=3, **settings), train_dataset=noisy_text_rows())
+    trained, refined = set(), set()
+    trainer.model.classifier.register_forward_hook(
+        lambda module, inputs, output: (trained if module.training else refined).add(output.dtype)
+    )
+    trainer.train()
+    assert trained == {torch.bfloat16 if settings else torch.float32}
+    assert (torch.bfloat16 in refined) == in_bf16

@@ -16,7 +16,7 @@ from glc_hf import CorruptionMatrix, GLCTrainer, corrupt_labels, mark_trusted
 from glc_hf.correction.linear import LinearHead
 from glc_hf.data.feature_files import MappedRows, read_features, write_features
 from glc_hf.methods.glc import GoldLossCorrection
-from glc_hf.training import probe
+from glc_hf.training import inference, probe
 from glc_hf.training.compare import compare_methods
 from glc_hf.training.probe import ProbeStage
 from tests.training.tiny import (
@@ -140,12 +140,12 @@ def test_features_are_computed_in_bf16_where_it_is_faster(
 ):
     exact = make_trainer(tmp_path / "exact")
     exact.train()
-    monkeypatch.setattr(probe, "has_fast_bf16", lambda device: fast)
-    monkeypatch.setattr(probe, "_FEWEST_BF16_PARAMETERS", fewest)
+    monkeypatch.setattr(inference, "has_fast_bf16", lambda device: fast)
+    monkeypatch.setattr(inference, "_FEWEST_BF16_PARAMETERS", fewest)
     trainer = make_trainer(tmp_path / "run", **settings)
     precisions = []
     trainer.model.classifier.register_forward_hook(lambda module, inputs, output: precisions.append(output.dtype))
-    assert probe.embeds_in_bf16(trainer) == (in_bf16 and not settings)
+    assert inference.faster_in_bf16(trainer) == (in_bf16 and not settings)
     trainer.train()
     expected, features = (stage.table.features[torch.arange(len(stage.table.numbers))] for stage in probes)
     assert features.dtype == torch.float32
