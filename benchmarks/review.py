@@ -49,7 +49,7 @@ def run(name: str, seed: int, options: Any) -> dict[str, Any]:
 
     task = {**REAL, "trec_flip_0.4": Task("wrench-trec", simulated("flip", 0.4))}[name]
     source = load_source(options.data, task.folder, task.kind)
-    features = load_features(options.data, task.folder, task.kind, options.cache)
+    features = load_features(options.data, task.folder, task.kind, options.cache, middle=task.kind == "text")
     cell = draw_cell(source, task.noise, TRUSTED, seed)
     table = FeatureTable(features.train[torch.from_numpy(cell.rows)], torch.arange(len(cell.rows)))
     given, trusted = cell.labels[cell.rows], np.arange(len(cell.rows)) < len(cell.trusted)
