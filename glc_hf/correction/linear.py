@@ -132,7 +132,7 @@ class FeatureTable:
         self.mean, self.scale = self._standardization()
         self._correlation: Tensor | None = None
 
-    def _chunks(
+    def chunks(
         self, rows: Tensor, width: int, prepare: Callable[[Tensor, Tensor], Any] = lambda chunk, part: (chunk, part)
     ) -> Callable[[], Iterable[Any]]:
         """Return a function that iterates over what `prepare` makes of the features of `rows` and their positions in
@@ -150,7 +150,7 @@ class FeatureTable:
 
     def _standardization(self) -> tuple[Tensor, Tensor]:
         width = self.features.shape[1]
-        chunks = self._chunks(torch.arange(len(self.features)), width)
+        chunks = self.chunks(torch.arange(len(self.features)), width)
         sums = torch.zeros(2, width, dtype=torch.float64)
         for chunk, _ in chunks():
             sums[0] += chunk.double().sum(dim=0).cpu()
@@ -175,7 +175,7 @@ class FeatureTable:
             draws = torch.from_numpy(random_uint64("prior", 0, self.numbers.numpy()) / 2.0**64)
             rows = (draws * count < _CORRELATION_ROWS).nonzero().squeeze(1)
             sums = torch.zeros(width + 1, width, dtype=torch.float64)
-            for chunk, part in self._chunks(rows, width)():
+            for chunk, part in self.chunks(rows, width)():
                 standardized = ((chunk - self.mean) / self.scale).double().cpu() * math.sqrt(width)
                 sums[:-1] += standardized.t() @ standardized
                 sums[-1] += len(part)
@@ -213,7 +213,7 @@ class FeatureTable:
 
     def logits(self, head: LinearHead, rows: Tensor) -> Tensor:
         """Return the logits of a head for these rows, on the CPU."""
-        logits = [head.logits(chunk).cpu() for chunk, _ in self._chunks(rows, len(head.bias))()]
+        logits = [head.logits(chunk).cpu() for chunk, _ in self.chunks(rows, len(head.bias))()]
         return torch.cat(logits) if logits else torch.empty(0, len(head.bias))
 
     def fit(
@@ -283,7 +283,7 @@ class FeatureTable:
                 sure = trusted[part].unsqueeze(1)
             return _Chunk(chunk, own, weights[part].unsqueeze(1), likelihood, sure)
 
-        chunks = self._chunks(rows, num_labels, prepare)
+        chunks = self.chunks(rows, num_labels, prepare)
 
         def evaluate(variables: np.ndarray) -> tuple[float, np.ndarray]:
             given = torch.from_numpy(variables).to(self.device)

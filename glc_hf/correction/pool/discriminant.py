@@ -49,7 +49,7 @@ class DiscriminantFit:
 
     def __init__(self, table: FeatureTable, root: Tensor, rows: Tensor, num_labels: int) -> None:
         self.table, self.root, self.num_labels = table, root, num_labels
-        self._chunks = table._chunks(rows, num_labels)
+        self._chunks = table.chunks(rows, num_labels)
 
     def fit(self, probs: Tensor) -> LinearHead:
         """The head for the probabilities q, `(n, K)`, of the labels of the rows."""
