@@ -22,7 +22,8 @@ class Events(TrainerCallback):
         self.steps = 0
 
     def _add(self, name, args, state):
-        self.seen.append((name, args.output_dir, state.global_step, state.max_steps, id(state)))
+        # The state itself, not its id: a new state could get the id of one that was freed.
+        self.seen.append((name, args.output_dir, state.global_step, state.max_steps, state))
 
     def on_train_begin(self, args, state, control, **kwargs):
         self._add("train_begin", args, state)
@@ -58,7 +59,7 @@ def test_callbacks_see_every_stage_with_its_own_state(tmp_path):
     assert [entry[:4:2] for entry in second] == list(zip(names, (0, 2, 2, 4, 4, 4), strict=True))
     assert {entry[3] for entry in first} == {2}
     assert {entry[3] for entry in second} == {4}
-    assert {entry[4] for entry in first}.isdisjoint(entry[4] for entry in second)
+    assert {id(entry[4]) for entry in first}.isdisjoint(id(entry[4]) for entry in second)
     assert events.seen == first + second
 
 
