@@ -153,7 +153,7 @@ class _PoolFit(_Fit):
         labels = data.labels[data.untrusted]
         head = self.table.fit(data.untrusted, labels, classes, penalty=self.penalty, start=self.head)
         members = Members(data, head, *self.pool.members.priors)
-        members.fit_discriminants(self.pool.first_weights)
+        members.complete(self.pool.members.scales, self.pool.first_weights)
         return self.pool.log_probs(rows, members)
 
 

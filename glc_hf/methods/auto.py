@@ -95,13 +95,13 @@ class Auto(GoldLossCorrection):
        the one that explains the noisy labels best.
     2. The last stage trains the network, for the epochs of the run. There are three cases:
 
-       - The pool of all models does not predict trusted labels better than a model of all labels as they are: the
-         noisy labels are good. The stage trains on all rows with the corrected loss, and 15 % of the rows are trusted.
+       - No model predicts trusted labels better than a model of all labels as they are: the noisy labels are good. The
+         stage trains on all rows, of which 15 % are trusted. The network learns how probable each label of the
+         embedded rows is, given the linear models and the given label (see
+         [`~correction.pool.pooling.Pool.posterior`]). Other rows have the corrected loss.
        - The errors depend on the class: the matrix explains the noisy labels clearly better than a model of them (see
-         [`~correction.refinement.matrix_evidence`]). For two thirds of the stage, the network learns how probable each
-         label of the embedded rows is, given the linear models and the given label (see
-         [`~correction.pool.pooling.Pool.posterior`]), and then it learns with the corrected loss. 30 % of the rows are
-         trusted.
+         [`~correction.refinement.matrix_evidence`]). For two thirds of the stage, the network learns the same, and
+         then all rows have the corrected loss. 30 % of the rows are trusted.
        - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
          The first 60 % of the stage train on the probable labels, for which the given label has less weight, and the
          rest on trusted rows.
@@ -122,6 +122,7 @@ class Auto(GoldLossCorrection):
         "judges",
         "mixed_part",
         "trusted_share",
+        "corrects",
         "numbers",
         "control",
         "plain",
@@ -137,6 +138,8 @@ class Auto(GoldLossCorrection):
         # Part of the last stage that trains on all rows; the rest trains on trusted rows.
         self.mixed_part = ALL_ROWS
         self.trusted_share = CORRECTED_SHARE
+        # Whether estimated labels are left for the corrected loss after two thirds of the last stage.
+        self.corrects = False
         # Trusted items that judge the final model; empty once they have.
         self.judges = torch.empty(0, dtype=torch.int64)
         # Numbers of trusted items, and whether models that were not trained on them predicted their labels: the pool
@@ -209,7 +212,7 @@ class Auto(GoldLossCorrection):
         if self.pretrained:
             # The matrix was refined on the features before, and so were the tables of several sources.
             steps = () if self.counts_votes else steps[-1:]
-        if len(self.judges) or (len(self.posterior_items) and not self._only_posteriors):
+        if len(self.judges) or self.corrects:
             steps = (*steps, max(2 * total // 3, 1))
         return tuple(sorted({step for step in steps if step > 0}))
 
@@ -262,13 +265,13 @@ class Auto(GoldLossCorrection):
                 logger.warning(missing)
         self.numbers = data.trusted_numbers
         correct = pool.held_out_correct
-        decision = decide(correct, None if self.counts_votes else matrix_evidence(data, probe.penalty))
+        decision = decide(correct, pool.gain, None if self.counts_votes else matrix_evidence(data, probe.penalty))
         self.mixed_part, self.trusted_share = decision.mixed_part, decision.trusted_share
+        self.corrects = decision.corrects
         logger.info(decision.reason)
         if self.mixed_part == ALL_ROWS and self.args.estimator != "paired" and not self.counts_votes:
             pool.given_weight = 1.0
-        if decision.uses_pool:
-            self._set_posteriors(pool, probe.untrusted_numbers)
+        self._set_posteriors(pool, probe.untrusted_numbers)
         self.control, self.plain = correct[POOL], correct["plain"]
         linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
         ways = {
@@ -299,7 +302,7 @@ class Auto(GoldLossCorrection):
             self.matrix = refine_estimate(run, self.matrix, self.args.seed, most, self.soft_labels) or self.matrix
         if progress < 0.5:
             return
-        if not self._only_posteriors:  # the network is better than the linear models by now
+        if self.corrects:  # the network is better than the linear models by now
             self.posterior_items, self.posteriors = self.posterior_items[:0], self.posteriors[:0]
         if len(self.judges):
             self._judge(run)
@@ -330,6 +333,7 @@ class Auto(GoldLossCorrection):
             "judges": self.judges,
             "mixed_part": torch.tensor(self.mixed_part, dtype=torch.float64),
             "trusted_share": torch.tensor(self.trusted_share, dtype=torch.float64),
+            "corrects": torch.tensor(self.corrects),
             "numbers": self.numbers,
             "control": self.control,
             "plain": self.plain,
@@ -342,6 +346,7 @@ class Auto(GoldLossCorrection):
         self.judges, self.numbers = state["judges"], state["numbers"]
         self.control, self.plain = state["control"], state["plain"]
         self.mixed_part, self.trusted_share = float(state["mixed_part"]), float(state["trusted_share"])
+        self.corrects = bool(state["corrects"])
         self.posterior_items, self.posteriors = state["posterior_items"], state["posteriors"]
 
     # ------------------------------------------------------------------ the last stage

@@ -11,12 +11,15 @@ from glc_hf.correction.pool.pooling import POOL
 from glc_hf.correction.verdict import difference_interval
 
 
-# Fewest trusted items to evaluate the final model, and to show that noisy labels are good.
+# Fewest trusted items to evaluate the final model.
 MIN_TRUSTED = 50
 # Share of trusted rows while the last stage trains on all rows: in general, and where noisy labels are good.
 CORRECTED_SHARE, _PLAIN_SHARE = 0.3, 0.15
 # Levels of the intervals that show that a model is better than another one, and that it clearly is.
 _BETTER_LEVEL, _CLEAR_LEVEL = 0.6, 0.9
+# Sum of the differences of losses by which trusted items show that a model is better than one of all labels as they
+# are. By chance the better one of two gains one or two, whatever the number of items.
+_CLEAR_GAIN = 2.5
 # Standard errors by which the matrix must explain the noisy labels better than a model of them.
 _CLEAR_EVIDENCE = 5.0
 # Parts of the last stage that train on all rows.
@@ -31,30 +34,32 @@ class Decision:
     What the last stage trains on.
 
     Attributes:
-        mixed_part: Part of the stage that trains on all rows; the rest trains on trusted rows.
+        mixed_part: Part of the stage that trains on all rows, with estimated labels; the rest trains on trusted rows.
         reason: Why, in one sentence.
         trusted_share: Share of trusted rows in the first part.
-        uses_pool: Whether the first part trains on labels that are estimated with linear models.
+        corrects: Whether the last third of the stage has the corrected loss.
     """
 
     mixed_part: float
     reason: str
     trusted_share: float = CORRECTED_SHARE
-    uses_pool: bool = True
+    corrects: bool = False
 
 
-def decide(correct: dict[str, torch.Tensor], evidence: float | None) -> Decision:
+def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None) -> Decision:
     """
     Decide what the last stage trains on.
 
-    If the pool of all models is not better than a model of all labels as they are, the noisy labels are good: that
-    model repeats their errors, and the others learn to avoid them. The network then learns more from the given labels
-    than from linear models. Few trusted items can't show this by themselves; then models of trusted items must also be
-    clearly worse. Otherwise the corrected loss is only used if the matrix explains the noisy labels clearly better
-    than a model of them, since it repeats errors that depend on the example.
+    If no model predicts trusted labels better than a model of all labels as they are, the noisy labels are good: that
+    model repeats their errors, and the others learn to avoid them. The labels that are estimated for the network then
+    use the given ones for all that they say. Otherwise the given labels are only used in this way, and the corrected
+    loss with them, if the matrix explains the noisy labels clearly better than a model of them: errors that depend on
+    the example would be repeated.
 
     Args:
         correct (`dict`): For each model and the pool, whether it predicts each trusted item that it was not fitted to.
+        gain (`float`): How much better trusted labels are predicted than by a model of all labels as they are, see
+            [`~correction.pool.pooling.Pool.gain`].
         evidence (`float`, *optional*): How clearly the matrix explains the noisy labels, see
             [`~correction.refinement.matrix_evidence`]; `None` if they are votes of several sources.
     """
@@ -73,15 +78,15 @@ def decide(correct: dict[str, torch.Tensor], evidence: float | None) -> Decision
             return Decision(ALL_ROWS, f"{start} with estimated labels: {why}.")
         return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
     why = f"a model of the labels as they are {found(plain, correct[POOL], 'a pool of models')}"
-    enough = len(plain) >= MIN_TRUSTED or is_better(plain, trusted, _CLEAR_LEVEL)
-    if enough and not is_better(correct[POOL], plain):
-        reason = f"{start} with the corrected loss, because the noisy labels are good: {why}."
-        return Decision(ALL_ROWS, reason, _PLAIN_SHARE, uses_pool=False)
+    if gain < _CLEAR_GAIN:
+        reason = f"{start} with estimated labels that are close to the given ones, because these are good: {why}."
+        return Decision(ALL_ROWS, reason, _PLAIN_SHARE)
     if evidence > _CLEAR_EVIDENCE:
         return Decision(
             ALL_ROWS,
             f"{start} with estimated labels, and then with the corrected loss, because errors depend on the class: "
             f"the matrix explains the noisy labels better than a model of them (by {evidence:.1f} standard errors).",
+            corrects=True,
         )
     return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
 

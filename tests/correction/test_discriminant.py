@@ -134,11 +134,11 @@ def test_only_one_discriminant_uses_the_given_labels(fitted):
     members, data = pool.members, pool.members.data
     before = {name: members.heads[name].weight.clone() for name in DISCRIMINANTS}
     flipped = Members.__new__(Members)
-    flipped.__dict__.update(members.__dict__, heads={**members.heads})
+    flipped.__dict__.update(members.__dict__, heads={**members.heads}, scales={})
     flipped.log_evidence = lambda rows, soft=None: members.log_evidence(rows).roll(1, dims=1)
     for name in DISCRIMINANTS:
         del flipped.heads[name]
-    flipped.fit_discriminants(pool.first_weights)
+    flipped.complete(members.scales, pool.first_weights)
     assert torch.equal(flipped.heads["discriminant"].weight, before["discriminant"])
     assert not torch.allclose(flipped.heads["given_discriminant"].weight, before["given_discriminant"], atol=0.1)
     assert data.num_trusted == 60
@@ -155,8 +155,8 @@ def test_weights_behind_a_held_out_prediction_have_not_seen_the_fold(monkeypatch
     monkeypatch.setattr(pool_data, "_WEIGHT_ITEMS", 7.0)
     noisy_pool(60)
     first, all_of_them = len(MEMBERS), len(MEMBERS) + len(DISCRIMINANTS)
-    folds = [(first, 48, 7.0)] * 5 + [(all_of_them, 48, 7.0)] * 5
-    assert seen == [*folds, (first, 60, 7.0), (all_of_them, 60, 7.0)]
+    numbers = [48] * 5 + [60]
+    assert seen == [(models, number, 7.0) for models in (first, all_of_them) for number in numbers]
 
 
 def test_votes_have_stronger_prior_weights(fitted):

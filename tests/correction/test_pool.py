@@ -149,7 +149,7 @@ def test_held_out_predictions_do_not_depend_on_the_label_of_the_item():
 
     def predictions(some: PoolData, fold: int) -> torch.Tensor:
         members = Members(some, noisy, Prior(1e-4), Prior(1e-3), Prior(1e-3), held_out=fold)
-        members.fit_discriminants(PRIOR)
+        members.complete(dict.fromkeys(["tuned", "glc_tuned", *DISCRIMINANTS], 0.8), PRIOR)
         return members.log_probs(torch.tensor([item]))
 
     own, other = int(data.fold[item]), int(data.fold[item] + 1) % pool_data_module.FOLDS

@@ -22,6 +22,7 @@ KINDS = {
     "good": CorruptionMatrix.uniform(3, 0.2),
     "useless": CorruptionMatrix.uniform(3, 1.0),
     "flipped": CorruptionMatrix.flip(3, 0.6, seed=0),
+    "mostly flipped": CorruptionMatrix.flip(3, 0.8, seed=0),
 }
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -19,9 +21,14 @@ from glc_hf.correction.sources import SourceModel
 _VOTES_SHARE = 0.3
 _STACK_SCALE = 3.0
 # Members that are fitted to trusted items only, close to another member.
-_TUNED = {"tuned": "plain", "glc_tuned": "glc", "majority_tuned": "majority"}
+_CENTERS = {"tuned": "plain", "glc_tuned": "glc", "majority_tuned": "majority"}
 _LOWEST_LOG_PROB, _LOWEST_LIKELIHOOD = -8.0, 1e-4
 _DISCRIMINANT_ROUNDS = 3
+# Of the logits of a discriminant: its features are no samples of a Gaussian, and it is too sure.
+DISCRIMINANT_SCALE = 0.3
+# Part of the probability that any class has, whatever a model says.
+WRONG_ANYWAY = 0.02
+_SCALE_ITEMS = 3.0  # strength of the prior of a scale, in trusted items
 
 
 def combine(log_probs: Tensor, weights: Tensor) -> Tensor:
@@ -30,13 +37,30 @@ def combine(log_probs: Tensor, weights: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------------- fits
-def calibrated(table: FeatureTable, head: LinearHead, rows: Tensor, labels: Tensor) -> LinearHead:
-    """The head with its logits times the t that minimizes the sum of the losses plus (log t)²: a model of noisy labels
-    is as sure as these labels are, not as it should be of true ones."""
+def label_losses(log_probs: Tensor, labels: Tensor) -> Tensor:
+    """`(n,)`: -log(0.98 · p + 0.02/K), where p is the probability of the label. One label of which a model is
+    sure that it is wrong does not outweigh all others."""
+    right = log_probs.double().gather(-1, labels[:, None]).squeeze(-1).exp()
+    return -((1 - WRONG_ANYWAY) * right + WRONG_ANYWAY / log_probs.shape[-1]).log()
+
+
+def best_scale(
+    logits: Tensor, labels: Tensor, reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor, expected: float = 1.0
+) -> float:
+    """
+    The t with the lowest sum of the losses of t · logits, plus 3 · (log t − log `expected`)², a prior for few labels.
+
+    A model of noisy labels is as sure as these labels are, not as it should be of true ones. The labels must not be
+    those that the model was fitted to, of which it is too sure.
+    """
     scales = torch.logspace(-1.5, 0.75, 46)
-    logits = table.logits(head, rows).double()
-    losses = torch.stack([F.cross_entropy(scale * logits, labels, reduction="sum") for scale in scales.tolist()])
-    scale = float(scales[(table.reduce(losses) + scales.log().square()).argmin()])
+    losses = [label_losses((scale * logits.double()).log_softmax(dim=-1), labels).sum() for scale in scales]
+    penalty = _SCALE_ITEMS * (scales / expected).log().square()
+    return float(scales[(reduce(torch.stack(losses)) + penalty).argmin()])
+
+
+def scaled(head: LinearHead, scale: float) -> LinearHead:
+    """The head with its logits times a number."""
     return LinearHead(scale * head.weight, scale * head.bias, head.mean, head.scale)
 
 
@@ -93,7 +117,7 @@ class Members:
     - `plain`: all labels as they are.
     - `trusted`: trusted items only.
     - `glc`: all items, with the loss corrected by the matrix; trusted items have 15 % of the weight.
-    - `tuned`, `glc_tuned`: trusted items only, kept close to `plain` and to `glc` (calibrated), as fine-tuning would.
+    - `tuned`, `glc_tuned`: trusted items only, kept close to `plain` and to `glc` (scaled), as fine-tuning would.
     - `stack`: trusted items only, on the features and the log-probabilities of the model of the noisy labels. It
       learns errors of the noisy labels that depend on the example.
 
@@ -102,7 +126,17 @@ class Members:
     - `votes`: as `glc`, with all items weighted equally.
     - `majority`, `majority_tuned`: as `plain` and `tuned`, with the majority vote as label.
 
-    Two members are fitted by [`~Members.fit_discriminants`], to what the others say about all items.
+    Two members are linear discriminants (see [`~correction.pool.discriminant`]) of the labels of the trusted items and
+    the probable labels of the untrusted ones. They follow the classes as a whole, and not the errors that the members
+    make on single items. The labels are then made more probable with the predictions, as in EM.
+
+    - `discriminant`: of the labels that the other members predict.
+    - `given_discriminant`: the same, given the noisy labels or the votes, which are right to use if their errors
+      depend on the class only.
+
+    A new object has the members that depend on nothing else. [`~Members.tune`], [`~Members.fit_discriminants`] and
+    [`~Members.scale`] fit the others, with scales and weights that other fits have found; so does
+    [`~Members.complete`].
 
     Args:
         data ([`PoolData`]): The items.
@@ -116,6 +150,7 @@ class Members:
         matrix: The refined matrix; `None` with several sources.
         sources: What the votes of each source say; `None` with one source.
         priors: The three of them.
+        scales: The scales of the members that have one.
     """
 
     def __init__(
@@ -130,6 +165,7 @@ class Members:
         table, labels, classes = data.table, data.labels, data.num_labels
         self.data, self.noisy = data, noisy
         self.priors = prior, trusted_prior, tuning_prior
+        self.scales: dict[str, float] = {}
         self.matrix: Tensor | None = None
         self.sources: SourceModel | None = None
         mine = data.trusted if held_out is None else data.trusted[data.fold != held_out]
@@ -147,18 +183,6 @@ class Members:
             self.heads["majority"] = table.fit(
                 rows, most_votes[rows], classes, penalty=prior.penalty, start=plain, prior=prior.root
             )
-        for name, center in _TUNED.items():
-            if center in self.heads:
-                near = calibrated(table, self.heads[center], mine, labels[mine])
-                self.heads[name] = table.fit(
-                    mine,
-                    labels[mine],
-                    classes,
-                    penalty=tuning_prior.penalty,
-                    start=near,
-                    center=near,
-                    prior=tuning_prior.root,
-                )
         stacked = FeatureTable(self._stacked(mine), table.numbers[mine], table.reduce, table.device)
         stacked.scale[-classes:] /= _STACK_SCALE
         of_features = trusted_prior.root
@@ -183,22 +207,40 @@ class Members:
         noisy = self.data.table.logits(self.noisy, rows).log_softmax(dim=-1).clamp(min=_LOWEST_LOG_PROB)
         return torch.cat([self.data.table.features[rows], noisy - noisy.mean(dim=-1, keepdim=True)], dim=1)
 
+    # ------------------------------------------------------------------ members that need a scale
+    @property
+    def tuned(self) -> list[str]:
+        """The members that are tuned, of those that can be."""
+        return [name for name, center in _CENTERS.items() if center in self.heads]
+
+    def center_logits(self, rows: Tensor, name: str) -> Tensor:
+        """Logits of the model that a member is kept close to."""
+        return self.data.table.logits(self.heads[_CENTERS[name]], rows)
+
+    def tune(self, name: str, scale: float) -> None:
+        """Fit a member to the trusted items, close to another one, whose logits are multiplied by `scale`."""
+        data, mine, prior = self.data, self._trusted, self.priors[2]
+        near = scaled(self.heads[_CENTERS[name]], scale)
+        self.scales[name] = scale
+        self.heads[name] = data.table.fit(
+            mine,
+            data.labels[mine],
+            data.num_labels,
+            penalty=prior.penalty,
+            start=near,
+            center=near,
+            prior=prior.root,
+        )
+
     def fit_discriminants(self, weights: Tensor) -> None:
         """
-        Fit linear discriminants (see [`~correction.pool.discriminant`]) to the probable labels of the untrusted items
-        and the labels of the trusted ones. They follow the classes as a whole, and not the errors that the members
-        make on single items. The labels are then made more probable with the predictions, as in EM.
-
-        - `discriminant`: with the labels that the other members predict.
-        - `given_discriminant`: the same, given the noisy labels or the votes, which are right to use if their errors
-          depend on the class only.
+        Fit the discriminants; they have no scale yet.
 
         Args:
             weights (`Tensor` of shape `(M,)`): Of the other members.
         """
         data = self.data
-        if data.scatter_root is None:
-            return
+        assert data.scatter_root is not None
         known = F.one_hot(data.labels[self._trusted], data.num_labels).float()
         rows = torch.cat([self._trusted, data.untrusted])
         fit = DiscriminantFit(data.table, data.scatter_root, rows, data.num_labels)
@@ -208,9 +250,27 @@ class Members:
             for _ in range(_DISCRIMINANT_ROUNDS):
                 probs = (pooled + predicted + given_weight * given).softmax(dim=-1)
                 head = fit.fit(torch.cat([known, probs]))
-                head = calibrated(data.table, head, self._trusted, data.labels[self._trusted])
                 predicted = data.table.logits(head, data.untrusted).log_softmax(dim=-1)
             self.heads[name] = head
+
+    def scale(self, name: str, scale: float) -> None:
+        """Multiply the logits of a discriminant."""
+        self.scales[name] = scale
+        self.heads[name] = scaled(self.heads[name], scale)
+
+    def complete(self, scales: dict[str, float], weights: Tensor) -> None:
+        """Fit all other members, with the scales of other fits, and with these weights of the first members."""
+        for name in self.tuned:
+            self.tune(name, scales[name])
+        if self.data.scatter_root is not None:
+            self.fit_discriminants(weights)
+            for name in DISCRIMINANTS:
+                self.scale(name, scales[name])
+
+    # ------------------------------------------------------------------ predictions
+    def logits(self, rows: Tensor, name: str) -> Tensor:
+        """Logits of a member for table rows."""
+        return self.data.table.logits(self.heads[name], rows)
 
     def log_evidence(self, rows: Tensor, soft: Tensor | None = None) -> Tensor:
         """`(n, K)`: log p(given label or votes | true label) of table rows, or of their soft labels `(n, K)`."""

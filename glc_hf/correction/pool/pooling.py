@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,8 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glc_hf.correction.linear import LinearHead, Prior
-from glc_hf.correction.pool.members import Members, calibrated, combine
-from glc_hf.correction.pool.pool_data import MEMBERS, PoolData
+from glc_hf.correction.pool.members import (
+    DISCRIMINANT_SCALE,
+    WRONG_ANYWAY,
+    Members,
+    best_scale,
+    combine,
+    label_losses,
+    scaled,
+)
+from glc_hf.correction.pool.pool_data import DISCRIMINANTS, MEMBERS, PoolData
 from glc_hf.lbfgs import minimize
 
 
@@ -61,6 +69,26 @@ class Pool:
         correct = (self.held_out.argmax(dim=-1) == self.labels[:, None]).t()
         return dict(zip([*self.members.data.members, POOL], correct, strict=True))
 
+    @property
+    def gain(self) -> float:
+        """
+        How much better trusted labels are predicted than by a model of all labels as they are: the sum of the
+        differences of the losses, for the pool or for `tuned`, whichever gains more. Each model was fitted without the
+        item, and is first made as sure as it should be, on the other folds.
+        """
+        data = self.members.data
+        named = dict(zip([*data.members, POOL], self.held_out.unbind(dim=1), strict=True))
+
+        def loss(name: str) -> float:
+            total, log_probs = 0.0, named[name]
+            for fold in range(data.num_folds):
+                here = data.folds == fold
+                scale = best_scale(log_probs[~here], self.labels[~here])
+                total += float(label_losses((scale * log_probs[here]).log_softmax(dim=-1), self.labels[here]).sum())
+            return total
+
+        return loss("plain") - min(loss("tuned"), loss(POOL))
+
     def log_probs(self, rows: Tensor, members: Members | None = None) -> Tensor:
         """`(n, K)` for table rows; with the same weights for members that were fitted on other items, if given."""
         members = members or self.members
@@ -96,41 +124,77 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
         noisy ([`LinearHead`]): The model of the noisy labels.
         penalty (`float`): Its weight decay.
     """
-    reduce = data.table.reduce
     correlated = data.table.correlated_prior()
     roots = [None] if correlated is None else [None, correlated]
     # Few trusted items have large weights beside the untrusted ones, and need a prior there, too.
     few = data.num_trusted < _FEW_TRUSTED
     priors = Prior(penalty, correlated if few else None), best_prior(data, roots), best_prior(data, roots, noisy)
-    folds, weigh = range(data.num_folds), partial(pool_weights, items=data.weight_items)
+    fits, num_labels = FoldFits(data, noisy, priors), data.num_labels
+    labels, weigh = fits.labels, partial(pool_weights, items=data.weight_items)
     first, prior = (torch.tensor(list(names.values())) for names in (data.first_members, data.members))
-    log_probs = torch.zeros(data.num_trusted, len(prior), data.num_labels)
-    labels = torch.zeros(data.num_trusted, dtype=torch.int64)
-    fold_of = torch.zeros(data.num_trusted, dtype=torch.int64)
-    labels[data.position], fold_of[data.position] = data.labels[data.trusted], data.fold
-    labels, fold_of = reduce(labels), reduce(fold_of)
-    votes = torch.zeros(data.num_trusted, data.num_labels)
-    fitted = [Members(data, noisy, *priors, held_out=fold) for fold in folds] if len(folds) > 1 else []
-    for fold, members in enumerate(fitted):
-        here = data.fold == fold
-        log_probs[data.position[here], : len(first)] = members.log_probs(data.trusted[here])
-        if data.voted is not None:
-            votes[data.position[here]] = members.log_evidence(data.trusted[here])
-    votes, known = reduce(votes), reduce(log_probs[:, : len(first)].clone())
-    for fold, members in enumerate(fitted):  # the weights, too, must not have seen the item
-        here, others = data.fold == fold, fold_of != fold
-        members.fit_discriminants(weigh(known[others], labels[others], first))
-        log_probs[data.position[here]] = members.log_probs(data.trusted[here])
-    log_probs = reduce(log_probs)
-    pooled = torch.zeros(data.num_trusted, 1, data.num_labels)
-    for fold in folds:
-        here = fold_of == fold
+    for name in fits.whole.tuned:
+        logits = fits.predict(Members.center_logits, num_labels, name=name)
+        for members, others in fits:
+            members.tune(name, best_scale(logits[others], labels[others]))
+    log_probs = fits.predict(Members.log_probs, len(first), num_labels)
+    first_weights = [weigh(log_probs[others], labels[others], first) for _, others in fits]
+    if data.scatter_root is not None:
+        for (members, _), weights in zip(fits, first_weights, strict=True):
+            members.fit_discriminants(weights)
+        for name in DISCRIMINANTS:
+            logits = fits.predict(Members.logits, num_labels, name=name)
+            for members, others in fits:
+                members.scale(name, best_scale(logits[others], labels[others], expected=DISCRIMINANT_SCALE))
+    log_probs = fits.predict(Members.log_probs, len(prior), num_labels)
+    pooled = torch.zeros(data.num_trusted, 1, num_labels)
+    for fold in range(data.num_folds):
+        here = data.folds == fold
         pooled[here, 0] = combine(log_probs[here], weigh(log_probs[~here], labels[~here], prior))
-    members, held_out = Members(data, noisy, *priors), torch.cat([log_probs, pooled], dim=1)
-    first_weights = weigh(known, labels, first)
-    members.fit_discriminants(first_weights)
-    weight = _GIVEN_WEIGHT if data.voted is None else _best_weight(pooled[:, 0], votes, labels)
-    return Pool(members, weigh(log_probs, labels, prior), first_weights, held_out, labels, weight)
+    held_out, weight = torch.cat([log_probs, pooled], dim=1), _GIVEN_WEIGHT
+    if data.voted is not None:
+        weight = _best_weight(pooled[:, 0], fits.predict(Members.log_evidence, num_labels), labels)
+    return Pool(fits.whole, weigh(log_probs, labels, prior), first_weights[-1], held_out, labels, weight)
+
+
+class FoldFits:
+    """
+    The members fitted without each fold of the trusted items, and on all of these items.
+
+    Iterating yields each fit with the mask, `(n,)`, of the trusted items that its weights and scales are chosen on:
+    those that are not in its fold. Other fits predict them.
+
+    Args:
+        data ([`PoolData`]): The items.
+        noisy ([`LinearHead`]): The model of the noisy labels.
+        priors ([`Prior`]): Of the members.
+
+    Attributes:
+        whole: The fit on all items.
+        labels: `(n,)`, the labels of the trusted items of all processes.
+    """
+
+    def __init__(self, data: PoolData, noisy: LinearHead, priors: tuple[Prior, Prior, Prior]) -> None:
+        self.data, self.whole = data, Members(data, noisy, *priors)
+        folds = range(data.num_folds if data.num_folds > 1 else 0)
+        self._fits = [Members(data, noisy, *priors, held_out=fold) for fold in folds]
+        labels = torch.zeros(data.num_trusted, dtype=torch.int64)
+        labels[data.position] = data.labels[data.trusted]
+        self.labels = data.table.reduce(labels)
+
+    def __iter__(self) -> Iterator[tuple[Members, Tensor]]:
+        for fold, members in enumerate(self._fits):
+            yield members, self.data.folds != fold
+        yield self.whole, torch.ones_like(self.data.folds, dtype=torch.bool)
+
+    def predict(self, predict: Callable[..., Tensor], *shape: int, **options: str) -> Tensor:
+        """`(n, *shape)`: what `predict` returns for each trusted item with the fit without it, on every process; 0 for
+        a single item."""
+        data = self.data
+        values = torch.zeros(data.num_trusted, *shape)
+        for fold, members in enumerate(self._fits):
+            here = data.fold == fold
+            values[data.position[here]] = predict(members, data.trusted[here], **options)
+        return data.table.reduce(values)
 
 
 def _best_weight(log_probs: Tensor, votes: Tensor, labels: Tensor) -> float:
@@ -142,8 +206,9 @@ def _best_weight(log_probs: Tensor, votes: Tensor, labels: Tensor) -> float:
 
 def pool_weights(log_probs: Tensor, labels: Tensor, prior: Tensor | None = None, items: float = 10.0) -> Tensor:
     """
-    Non-negative weights w that minimize the mean of -log softmax(Σ_m w_m · log p_m)[label], plus a penalty
-    items/n · ‖w − prior‖² that keeps the weights close to the prior if items are few.
+    Non-negative weights w that minimize the mean loss of softmax(Σ_m w_m · log p_m), see
+    [`~correction.pool.members.label_losses`], plus a penalty items/n · ‖w − prior‖² that keeps the weights close to
+    the prior if items are few.
 
     Args:
         log_probs (`Tensor` of shape `(n, M, K)`): Log-probabilities of the members for items they were not fitted to.
@@ -155,14 +220,17 @@ def pool_weights(log_probs: Tensor, labels: Tensor, prior: Tensor | None = None,
     prior = prior.double()
     if len(labels) == 0:
         return prior.float()
-    log_probs, strength = log_probs.double(), items / len(labels)
+    log_probs, strength, num_labels = log_probs.double(), items / len(labels), log_probs.shape[-1]
 
     def evaluate(raw: np.ndarray) -> tuple[float, np.ndarray]:
         """The loss and its gradient, for w = softplus(raw) > 0."""
         weights = F.softplus(torch.from_numpy(raw))
         pooled, distance = combine(log_probs, weights), weights - prior
-        loss = F.nll_loss(pooled, labels) + strength * distance.square().sum()
-        errors = (pooled.exp() - F.one_hot(labels, pooled.shape[1])) / len(labels)
+        losses = label_losses(pooled, labels)
+        loss = losses.mean() + strength * distance.square().sum()
+        # The gradient of -log p, times the part of exp(-loss) that is not the constant.
+        believed = 1 - losses.exp() * WRONG_ANYWAY / num_labels
+        errors = believed[:, None] * (pooled.exp() - F.one_hot(labels, num_labels)) / len(labels)
         gradient = torch.einsum("nk,nmk->m", errors, log_probs) + 2 * strength * distance
         return float(loss), (gradient * -(-weights).expm1()).numpy()  # softplus' = 1 − exp(−softplus)
 
@@ -179,7 +247,7 @@ def best_prior(data: PoolData, roots: Sequence[Tensor | None], center: LinearHea
     table, classes = data.table, data.num_labels
     folds = range(data.num_folds) if data.num_trusted > 1 else range(0)
     rows = [(data.trusted[data.fold != fold], data.trusted[data.fold == fold]) for fold in folds]
-    near = [None if center is None else calibrated(table, center, kept, data.labels[kept]) for kept, _ in rows]
+    near = [None if center is None else _scaled_to(data, center, kept) for kept, _ in rows]
     best, lowest = Prior(_PENALTIES[0]), math.inf
     for root in roots:
         heads, before = list(near), math.inf
@@ -204,3 +272,8 @@ def best_prior(data: PoolData, roots: Sequence[Tensor | None], center: LinearHea
                 break
             before = loss
     return best
+
+
+def _scaled_to(data: PoolData, head: LinearHead, rows: Tensor) -> LinearHead:
+    """A head that was not fitted to these rows, as sure as it should be of their labels."""
+    return scaled(head, best_scale(data.table.logits(head, rows), data.labels[rows], data.table.reduce))
