@@ -1,6 +1,7 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 from __future__ import annotations
 
+import copy
 import dataclasses
 import threading
 from collections.abc import Callable
@@ -12,9 +13,9 @@ import torch
 from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
 from glc_hf.correction.pool import pool_data as pool_data_module
 from glc_hf.correction.pool import pooling
-from glc_hf.correction.pool.members import Members, combine
+from glc_hf.correction.pool.members import Members, best_scale, combine, label_losses
 from glc_hf.correction.pool.pool_data import DISCRIMINANTS, MEMBERS, PoolData
-from glc_hf.correction.pool.pooling import Pool, fit_pool, pool_weights
+from glc_hf.correction.pool.pooling import POOL, FoldFits, Pool, fit_pool, pool_weights
 from glc_hf.correction.refinement import smoothed_estimate
 
 
@@ -24,9 +25,9 @@ MATRIX = 0.4 * torch.eye(CLASSES) + 0.6 * torch.eye(CLASSES).roll(1, dims=1)
 PRIOR = torch.tensor(list(MEMBERS.values()))
 
 
-def problem() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def problem(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Features of three overlapping Gaussian classes, true labels, and given labels: the first rows are trusted."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     true = torch.randint(CLASSES, (ROWS,), generator=generator)
     centers = 1.2 * torch.randn(CLASSES, 4, generator=generator)
     points = centers[true] + torch.randn(ROWS, 4, generator=generator)
@@ -212,14 +213,125 @@ def test_weights_minimize_the_loss_with_the_penalty():
     log_probs, labels = predictions_of_one_good_member(40, 2)
 
     def value(weights: torch.Tensor) -> float:
-        loss = torch.nn.functional.nll_loss(combine(log_probs.double(), weights), labels)
+        loss = label_losses(combine(log_probs.double(), weights), labels).mean()
         return float(loss + 10 / 40 * (weights - PRIOR).square().sum())
 
+    log_probs[:10, :, 0], labels[:10] = -20.0, 0  # all members are sure that these labels are wrong
     found = pool_weights(log_probs, labels)
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
         step = 0.02 * torch.randn(len(MEMBERS), generator=generator)
         assert value((found + step).clamp(min=0)) >= value(found) - 1e-6
+
+
+def test_loss_of_a_label_that_a_model_is_sure_is_wrong_is_bounded():
+    log_probs = torch.tensor([[0.0, -50.0, -400.0], [0.5, 0.25, 0.25], [0.5, 0.25, 0.25]])
+    log_probs[1:] = log_probs[1:].log()
+    losses = label_losses(log_probs, torch.tensor([2, 0, 1]))
+    expected = [0.02 / 3, 0.98 * 0.5 + 0.02 / 3, 0.98 * 0.25 + 0.02 / 3]
+    torch.testing.assert_close(losses, -torch.tensor(expected).double().log())
+
+
+# ---------------------------------------------------------------------- how sure the members are
+@pytest.mark.parametrize("factor", [0.25, 1.0, 4.0])
+def test_scale_makes_a_model_as_sure_as_its_predictions_are_right(factor):
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(4000, CLASSES, generator=generator)
+    labels = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator).squeeze(1)
+    assert best_scale(factor * logits, labels) == pytest.approx(1 / factor, rel=0.1)
+    few = best_scale(factor * logits[:3], labels[:3])
+    assert abs(np.log(few)) < abs(np.log(factor)) + 0.3  # close to 1, the prior
+    assert best_scale(logits[:0], labels[:0], expected=0.5) == pytest.approx(0.5, rel=0.1)
+
+
+def test_scale_multiplies_the_logits_of_a_discriminant_and_those_that_a_tuned_model_starts_from(fitted):
+    members, rows = copy.copy(fitted.members), torch.arange(ROWS)
+    members.heads, members.scales = dict(members.heads), dict(members.scales)
+    before = members.logits(rows, "discriminant")
+    members.scale("discriminant", 0.5)
+    torch.testing.assert_close(members.logits(rows, "discriminant"), before / 2)
+    members.priors = (*members.priors[:2], Prior(1e4))  # as close as it can be
+    members.tune("tuned", 0.3)
+    expected = 0.3 * members.center_logits(rows, "tuned")
+    torch.testing.assert_close(members.logits(rows, "tuned"), expected, atol=0.02, rtol=0.02)
+    assert {name: members.scales[name] for name in ("discriminant", "tuned")} == {"discriminant": 0.5, "tuned": 0.3}
+
+
+def test_scales_are_those_of_labels_that_the_models_were_not_fitted_to(monkeypatch):
+    """The scale of a fold and the scale of all items are chosen on labels with these numbers."""
+    seen, choose = [], pooling.best_scale
+
+    def recorded(logits: torch.Tensor, labels: torch.Tensor, *rest, **options) -> float:
+        seen.append((len(labels), options.get("expected", 1.0)))
+        return choose(logits, labels, *rest, **options)
+
+    points, _, given = problem()
+    data = pool_data(table_of(points), given)
+    monkeypatch.setattr(pooling, "best_prior", lambda *_: Prior(1e-3))
+    monkeypatch.setattr(pooling, "best_scale", recorded)
+    fit_pool(data, noisy_head(data), 1e-4)
+    numbers = [*(data.folds != fold for fold in range(5)), torch.ones(TRUSTED)]
+    once = [int(chosen.sum()) for chosen in numbers]
+    assert [number for number, _ in seen] == once * 4  # two tuned members and two discriminants
+    assert [expected for _, expected in seen] == [1.0] * 12 + [0.3] * 12
+
+
+def test_scales_of_a_fold_have_not_seen_its_labels():
+    points, _, given = problem()
+    data = pool_data(table_of(points), given)
+    noisy = noisy_head(data)
+    fits = FoldFits(data, noisy, (Prior(1e-4), Prior(1e-3), Prior(1e-3)))
+    masks = [others for _, others in fits]
+    assert len(masks) == data.num_folds + 1
+    for fold, others in enumerate(masks[:-1]):
+        assert torch.equal(others, data.folds != fold)
+    assert masks[-1].all()
+    assert torch.equal(fits.labels, data.labels[:TRUSTED])
+    predicted = fits.predict(Members.center_logits, CLASSES, name="tuned")
+    for fold, (members, _) in enumerate(list(fits)[:-1]):
+        here = data.folds == fold
+        expected = data.table.logits(members.heads["plain"], data.trusted_numbers[here])
+        torch.testing.assert_close(predicted[here], expected)
+
+
+def test_members_completed_with_the_scales_of_a_pool_are_those_of_the_pool(fitted):
+    data = fitted.members.data
+    again = Members(data, fitted.members.noisy, *fitted.members.priors)
+    again.complete(fitted.members.scales, fitted.first_weights)
+    rows = torch.arange(ROWS)
+    torch.testing.assert_close(again.log_probs(rows), fitted.members.log_probs(rows))
+
+
+# ---------------------------------------------------------------------- good noisy labels
+def gain_of(plain: torch.Tensor, tuned: torch.Tensor, pool: torch.Tensor, fitted: Pool) -> float:
+    """The gain of a pool with these predictions, `(n, K)` logits, for the trusted items."""
+    held_out = fitted.held_out.clone()
+    for name, logits in {"plain": plain, "tuned": tuned, POOL: pool}.items():
+        held_out[:, [*fitted.members.data.members, POOL].index(name)] = logits.log_softmax(dim=-1)
+    return dataclasses.replace(fitted, held_out=held_out).gain
+
+
+def test_gain_is_the_difference_of_the_losses_of_the_better_model_and_of_plain_training(fitted):
+    right = 3.0 * torch.nn.functional.one_hot(fitted.labels, CLASSES)
+    half = right * (torch.arange(TRUSTED) % 2)[:, None]
+    nothing = torch.zeros(TRUSTED, CLASSES)
+    assert gain_of(half, half, half, fitted) == pytest.approx(0.0)
+    assert gain_of(right, nothing, half, fitted) < -10
+    best = gain_of(nothing, right, nothing, fitted)
+    assert best == gain_of(nothing, nothing, right, fitted) > 30
+    assert gain_of(nothing, right, half, fitted) == best
+    # A model that is only too sure, or not sure enough, is not worse.
+    assert abs(gain_of(3 * half, half / 3, half, fitted)) < 5
+
+
+def test_gain_is_small_without_noise_and_large_with_it(fitted):
+    assert fitted.gain > 20
+    gains = []
+    for seed in range(5):  # other trusted rows of the same kind
+        points, true, _ = problem(seed)
+        data = pool_data(table_of(points), true)
+        gains.append(fit_pool(data, noisy_head(data), 1e-4).gain)
+    assert sum(gain < 2.5 for gain in gains) >= 4
 
 
 # ---------------------------------------------------------------------- processes

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -161,6 +162,12 @@ def test_good_noisy_labels_and_errors_of_classes_are_used_to_the_end(runs, kind,
     assert run.probable > 0
     # Where errors depend on the class, the last third has the corrected loss.
     assert len(method.posterior_items) == (0 if kind == "mostly flipped" else run.probable)
+    assert method.corrects == (kind == "mostly flipped")
+    state = method.state()
+    resumed = copy.copy(method)
+    resumed.corrects = not method.corrects
+    resumed.load_state(state)
+    assert resumed.corrects == method.corrects
 
 
 def test_rows_without_probable_labels_have_the_corrected_loss_if_noisy_labels_are_believed(runs, monkeypatch):
