@@ -31,8 +31,8 @@ NAMES = {
     FULL: "`glc`, whole training",
     CLEANLAB: "cleanlab: 5 folds, then training on the remaining rows",
 }
-# (method, baseline, target ratio, strengths). With 60 % of the labels flipped, plain training was run again with `auto`,
-# on another machine than the other methods.
+# (method, baseline, target ratio, strengths). With 60 % of the labels flipped, plain training was run again together
+# with `auto`, on another machine than the other methods.
 PAIRS = [
     (AUTO, PLAIN, 1.12, (0.6,)),
     (PROBE, PLAIN, 1.35, (0.3,)),
