@@ -85,7 +85,7 @@ def make_trainer(folder: str, trusted: int, classes: int, batch: int):
 
 def estimate(trainer: Any, pause: Callable[[], None], every: int) -> Any:
     """Estimate the matrix as `train()` does; pause after every `every` batches."""
-    from glc_hf.training.inference import TrainedStages
+    from glc_hf.training.inference import TrainedStage, TrainedStages
 
     class PausingStages(TrainedStages):
         def infer(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -95,7 +95,8 @@ def estimate(trainer: Any, pause: Callable[[], None], every: int) -> Any:
                     pause()
 
     torch.set_num_threads(1)
-    run = PausingStages(trainer.training_data, [trainer], trainer.accelerator, trainer.num_labels, trainer.class_names)
+    stages = [TrainedStage(trainer)]
+    run = PausingStages(trainer.training_data, stages, trainer.accelerator, trainer.num_labels, trainer.class_names)
     trainer.method.estimate(run)
     return trainer.corruption_matrix
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -229,3 +230,19 @@ def test_every_work_of_the_scale_benchmark_runs(scale, tmp_path):
     for work in scale.WORK.values():
         rows = 10_000 if work.rows is None else 64
         work.make(rows, 3, str(tmp_path))()
+
+
+def test_estimation_benchmark_estimates_as_training_does(timing, result_files, monkeypatch, tmp_path):
+    monkeypatch.delitem(sys.modules, "estimation", raising=False)
+    import estimation
+
+    threads, pauses = torch.get_num_threads(), []
+    try:
+        trainer = estimation.make_trainer(str(tmp_path), trusted=12, classes=3, batch=4)
+        matrix = estimation.estimate(trainer, lambda: pauses.append(None), every=2)
+        assert 0 <= estimation.plain_pass(trainer, 12, lambda: None, every=2) <= 1
+    finally:
+        torch.set_num_threads(threads)
+        sys.modules.pop("estimation", None)
+    assert len(pauses) == 1  # three batches of four trusted rows
+    assert matrix.trusted_rows.tolist() == [4, 4, 4]
