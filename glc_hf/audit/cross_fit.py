@@ -153,7 +153,8 @@ class _PoolFit(_Fit):
         labels = data.labels[data.untrusted]
         head = self.table.fit(data.untrusted, labels, classes, penalty=self.penalty, start=self.head)
         members = Members(data, head, *self.pool.members.priors)
-        members.complete(self.pool.members.scales, self.pool.first_weights)
+        fitted = self.pool.members
+        members.complete(fitted.scales, self.pool.first_weights, fitted.given_weight)
         return self.pool.log_probs(rows, members)
 
 

@@ -269,7 +269,7 @@ class Auto(GoldLossCorrection):
         self.mixed_part, self.trusted_share = decision.mixed_part, decision.trusted_share
         self.corrects = decision.corrects
         logger.info(decision.reason)
-        if self.mixed_part == ALL_ROWS and self.args.estimator != "paired" and not self.counts_votes:
+        if decision.class_errors and self.args.estimator != "paired":
             pool.given_weight = 1.0
         self._set_posteriors(pool, probe.untrusted_numbers)
         self.control, self.plain = correct[POOL], correct["plain"]

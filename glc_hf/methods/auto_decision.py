@@ -20,8 +20,9 @@ _BETTER_LEVEL, _CLEAR_LEVEL = 0.6, 0.9
 # Sum of the differences of losses by which trusted items show that a model is better than one of all labels as they
 # are. By chance the better one of two gains one or two, whatever the number of items.
 _CLEAR_GAIN = 2.5
-# Standard errors by which the matrix must explain the noisy labels better than a model of them.
-_CLEAR_EVIDENCE = 5.0
+# Standard errors by which the matrix explains the noisy labels better than a model of them, if errors probably depend
+# on the class, and if they clearly do.
+_EVIDENCE, _CLEAR_EVIDENCE = 2.5, 5.0
 # Parts of the last stage that train on all rows.
 ALL_ROWS, BOTH = 1.0, 0.6
 # Models that follow the votes, and models that learn from trusted labels how far to use the noisy ones.
@@ -37,12 +38,15 @@ class Decision:
         mixed_part: Part of the stage that trains on all rows, with estimated labels; the rest trains on trusted rows.
         reason: Why, in one sentence.
         trusted_share: Share of trusted rows in the first part.
+        class_errors: Whether errors depend on the class at most, so that the estimated labels use the given ones for
+            all that they say.
         corrects: Whether the last third of the stage has the corrected loss.
     """
 
     mixed_part: float
     reason: str
     trusted_share: float = CORRECTED_SHARE
+    class_errors: bool = False
     corrects: bool = False
 
 
@@ -54,7 +58,7 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None
     model repeats their errors, and the others learn to avoid them. The labels that are estimated for the network then
     use the given ones for all that they say. Otherwise the given labels are only used in this way, and the corrected
     loss with them, if the matrix explains the noisy labels clearly better than a model of them: errors that depend on
-    the example would be repeated.
+    the example would be repeated. If the matrix is better, but not clearly, the estimated labels stay to the end.
 
     Args:
         correct (`dict`): For each model and the pool, whether it predicts each trusted item that it was not fitted to.
@@ -80,13 +84,18 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None
     why = f"a model of the labels as they are {found(plain, correct[POOL], 'a pool of models')}"
     if gain < _CLEAR_GAIN:
         reason = f"{start} with estimated labels that are close to the given ones, because these are good: {why}."
-        return Decision(ALL_ROWS, reason, _PLAIN_SHARE)
-    if evidence > _CLEAR_EVIDENCE:
+        return Decision(ALL_ROWS, reason, _PLAIN_SHARE, class_errors=True)
+    if evidence > _EVIDENCE:
+        clear = evidence > _CLEAR_EVIDENCE
+        way, depend = (
+            ("estimated labels, and then with the corrected loss", "") if clear else ("estimated labels", "probably ")
+        )
         return Decision(
             ALL_ROWS,
-            f"{start} with estimated labels, and then with the corrected loss, because errors depend on the class: "
-            f"the matrix explains the noisy labels better than a model of them (by {evidence:.1f} standard errors).",
-            corrects=True,
+            f"{start} with {way}, because errors {depend}depend on the class: the matrix explains the noisy labels "
+            f"better than a model of them (by {evidence:.1f} standard errors).",
+            class_errors=True,
+            corrects=clear,
         )
     return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
 

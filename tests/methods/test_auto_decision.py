@@ -11,7 +11,7 @@ from glc_hf.correction.pool.pooling import POOL
 from glc_hf.methods.auto_decision import ALL_ROWS, BOTH, Decision, decide, is_better
 
 
-CLEAR_GAIN, CLEAR = 2.5, 5.0  # sum of differences of losses; standard errors
+CLEAR_GAIN, EVIDENCE, CLEAR = 2.5, 2.5, 5.0  # sum of differences of losses; standard errors
 
 
 def flags(right: int, of: int = 100) -> torch.Tensor:
@@ -30,8 +30,9 @@ def decided(
 def case_of(decision: Decision) -> str:
     """The case of a decision. Every field but the reason depends on the case only."""
     cases = {
-        "good": Decision(ALL_ROWS, decision.reason, 0.15),
-        "class": Decision(ALL_ROWS, decision.reason, 0.3, corrects=True),
+        "good": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True),
+        "class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True, corrects=True),
+        "probably class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True),
         "votes": Decision(ALL_ROWS, decision.reason, 0.3),
         "example": Decision(BOTH, decision.reason, 0.3),
     }
@@ -51,7 +52,15 @@ def test_noisy_labels_are_good_if_no_model_is_clearly_better_than_plain_training
 
 @pytest.mark.parametrize(
     ("evidence", "case"),
-    [(-20.0, "example"), (0.0, "example"), (CLEAR, "example"), (CLEAR + 0.01, "class"), (50.0, "class")],
+    [
+        (-20.0, "example"),
+        (0.0, "example"),
+        (EVIDENCE, "example"),
+        (EVIDENCE + 0.01, "probably class"),
+        (CLEAR, "probably class"),
+        (CLEAR + 0.01, "class"),
+        (50.0, "class"),
+    ],
 )
 @pytest.mark.parametrize("right", [{"glc": 90}, {"trusted": 90}, {"stack": 9}, {"plain": 95}])
 def test_corrected_loss_needs_a_matrix_that_clearly_explains_the_labels(right, evidence, case):
@@ -92,6 +101,12 @@ def test_votes_are_never_taken_for_good_labels():
             "The last stage trains on all rows with estimated labels, and then with the corrected loss, because "
             "errors depend on the class: the matrix explains the noisy labels better than a model of them (by 12.3 "
             "standard errors).",
+        ),
+        (
+            {"plain": 70, "glc": 90, POOL: 80},
+            3.21,
+            "The last stage trains on all rows with estimated labels, because errors probably depend on the class: "
+            "the matrix explains the noisy labels better than a model of them (by 3.2 standard errors).",
         ),
         (
             {"plain": 70, "glc": 90, POOL: 85},

@@ -132,7 +132,7 @@ class Members:
 
     - `discriminant`: of the labels that the other members predict.
     - `given_discriminant`: the same, given the noisy labels or the votes, which are right to use if their errors
-      depend on the class only.
+      depend on the class only. Votes have a weight that trusted items have found.
 
     A new object has the members that depend on nothing else. [`~Members.tune`], [`~Members.fit_discriminants`] and
     [`~Members.scale`] fit the others, with scales and weights that other fits have found; so does
@@ -151,6 +151,7 @@ class Members:
         sources: What the votes of each source say; `None` with one source.
         priors: The three of them.
         scales: The scales of the members that have one.
+        given_weight: Weight of the noisy labels or the votes in `given_discriminant`.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class Members:
         self.data, self.noisy = data, noisy
         self.priors = prior, trusted_prior, tuning_prior
         self.scales: dict[str, float] = {}
+        self.given_weight = 1.0
         self.matrix: Tensor | None = None
         self.sources: SourceModel | None = None
         mine = data.trusted if held_out is None else data.trusted[data.fold != held_out]
@@ -232,12 +234,13 @@ class Members:
             prior=prior.root,
         )
 
-    def fit_discriminants(self, weights: Tensor) -> None:
+    def fit_discriminants(self, weights: Tensor, given_weight: float = 1.0) -> None:
         """
         Fit the discriminants; they have no scale yet.
 
         Args:
             weights (`Tensor` of shape `(M,)`): Of the other members.
+            given_weight (`float`, *optional*, defaults to 1.0): Of the noisy labels or the votes beside them.
         """
         data = self.data
         assert data.scatter_root is not None
@@ -245,10 +248,11 @@ class Members:
         rows = torch.cat([self._trusted, data.untrusted])
         fit = DiscriminantFit(data.table, data.scatter_root, rows, data.num_labels)
         pooled, given = combine(self.log_probs(data.untrusted), weights), self.log_evidence(data.untrusted)
-        for name, given_weight in zip(DISCRIMINANTS, (0.0, 1.0), strict=True):
+        self.given_weight = given_weight
+        for name, weight in zip(DISCRIMINANTS, (0.0, given_weight), strict=True):
             predicted = torch.zeros(())
             for _ in range(_DISCRIMINANT_ROUNDS):
-                probs = (pooled + predicted + given_weight * given).softmax(dim=-1)
+                probs = (pooled + predicted + weight * given).softmax(dim=-1)
                 head = fit.fit(torch.cat([known, probs]))
                 predicted = data.table.logits(head, data.untrusted).log_softmax(dim=-1)
             self.heads[name] = head
@@ -258,12 +262,13 @@ class Members:
         self.scales[name] = scale
         self.heads[name] = scaled(self.heads[name], scale)
 
-    def complete(self, scales: dict[str, float], weights: Tensor) -> None:
-        """Fit all other members, with the scales of other fits, and with these weights of the first members."""
+    def complete(self, scales: dict[str, float], weights: Tensor, given_weight: float = 1.0) -> None:
+        """Fit all other members, with the scales of other fits, and with these weights of the first members and of the
+        noisy labels or the votes."""
         for name in self.tuned:
             self.tune(name, scales[name])
         if self.data.scatter_root is not None:
-            self.fit_discriminants(weights)
+            self.fit_discriminants(weights, given_weight)
             for name in DISCRIMINANTS:
                 self.scale(name, scales[name])
 

@@ -31,8 +31,10 @@ _VOTES_MEMBERS = {
     "majority": 0.05,
     "majority_tuned": 0.05,
 }
-# Members that are fitted to what the others say, with their weights. The others share the rest.
+# Members that are fitted to what the others say, with their weights. The others share the rest. With several sources,
+# trusted items tell how much the votes say beside the other members, and `given_discriminant` is the better one.
 DISCRIMINANTS = {"discriminant": 0.5, "given_discriminant": 0.3}
+_VOTES_DISCRIMINANTS = {"discriminant": 0.2, "given_discriminant": 0.6}
 # Strength of these weights, in trusted items: with one source, and with several, which have more members.
 _WEIGHT_ITEMS, _VOTES_WEIGHT_ITEMS = 10.0, 20.0
 FOLDS = 5
@@ -74,8 +76,9 @@ class PoolData:
         """The members of the pool, and their weights before any trusted label is seen."""
         if self.scatter_root is None:
             return self.first_members
-        rest = 1.0 - sum(DISCRIMINANTS.values())
-        return {**{name: rest * weight for name, weight in self.first_members.items()}, **DISCRIMINANTS}
+        last = DISCRIMINANTS if self.voted is None else _VOTES_DISCRIMINANTS
+        rest = 1.0 - sum(last.values())
+        return {**{name: rest * weight for name, weight in self.first_members.items()}, **last}
 
     @property
     def first_members(self) -> dict[str, float]:

@@ -138,9 +138,13 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
             members.tune(name, best_scale(logits[others], labels[others]))
     log_probs = fits.predict(Members.log_probs, len(first), num_labels)
     first_weights = [weigh(log_probs[others], labels[others], first) for _, others in fits]
+    votes = None if data.voted is None else fits.predict(Members.log_evidence, num_labels)
     if data.scatter_root is not None:
-        for (members, _), weights in zip(fits, first_weights, strict=True):
-            members.fit_discriminants(weights)
+        for (members, others), weights in zip(fits, first_weights, strict=True):
+            given_weight = 1.0
+            if votes is not None:
+                given_weight = _best_weight(combine(log_probs[others], weights), votes[others], labels[others])
+            members.fit_discriminants(weights, given_weight)
         for name in DISCRIMINANTS:
             logits = fits.predict(Members.logits, num_labels, name=name)
             for members, others in fits:
@@ -151,8 +155,8 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
         here = data.folds == fold
         pooled[here, 0] = combine(log_probs[here], weigh(log_probs[~here], labels[~here], prior))
     held_out, weight = torch.cat([log_probs, pooled], dim=1), _GIVEN_WEIGHT
-    if data.voted is not None:
-        weight = _best_weight(pooled[:, 0], fits.predict(Members.log_evidence, num_labels), labels)
+    if votes is not None:
+        weight = _best_weight(pooled[:, 0], votes, labels)
     return Pool(fits.whole, weigh(log_probs, labels, prior), first_weights[-1], held_out, labels, weight)
 
 
