@@ -55,6 +55,19 @@ def jobs(options: Any, tasks: dict[str, Any], runs: Sequence[dict]) -> Iterator[
                     yield key, missing
 
 
+def run_on_same_rows(runs: Sequence[dict], key: dict, method: str, tasks: dict[str, Any]) -> dict | None:
+    """The figures of a finished run of another task with the same result: fine-tuning on the trusted rows only does not
+    see the noisy labels."""
+    if method != "trusted_only" or key["mode"] != "finetune":
+        return None
+    same = {name for name, task in tasks.items() if task.folder == tasks[key["task"]].folder}
+    wanted = {**key, "method": method}
+    for run in runs:
+        if run["task"] in same and all(run.get(name) == value for name, value in wanted.items() if name != "task"):
+            return {name: value for name, value in run.items() if name not in wanted}
+    return None
+
+
 def run_linear(options: Any, task: Any, key: dict, methods: list[str]) -> Iterator[tuple[str, dict]]:
     """The figures of one cell in linear mode."""
     from real_noise_linear import LinearCell
@@ -103,7 +116,12 @@ def run_all(options: Any) -> None:
     options.methods = options.methods or (_LINEAR_METHODS if options.mode == "linear" else _FINETUNE_METHODS)
     run = run_linear if options.mode == "linear" else run_finetune
     for key, methods in jobs(options, tasks, read_runs(RESULTS)):
-        for method, figures in run(options, tasks[key["task"]], key, methods):
+        found = {name: run_on_same_rows(read_runs(RESULTS), key, name, TASKS) for name in methods}
+        for method, figures in found.items():
+            if figures is not None:
+                add_run(RESULTS, {**key, "method": method, **figures})
+        missing = [method for method, figures in found.items() if figures is None]
+        for method, figures in run(options, tasks[key["task"]], key, missing):
             add_run(RESULTS, {**key, "method": method, **figures})
 
 

@@ -67,10 +67,23 @@ def add_run(path: Path, run: dict[str, Any]) -> None:
     print(json.dumps(run), flush=True)
 
 
+def shown_command() -> str:
+    """The command of this process, with paths as in the documentation: relative to the project, or `<folder>`."""
+    project = Path(__file__).resolve().parents[1]
+
+    def shown(word: str) -> str:
+        if not Path(word).is_absolute():
+            return word
+        path = Path(word).resolve()
+        return path.relative_to(project).as_posix() if path.is_relative_to(project) else "<folder>"
+
+    return " ".join(["python", *(word if word == "<folder>" else shlex.quote(word) for word in map(shown, sys.argv))])
+
+
 def write_result(path: Path, what: str, packages: Iterable[str], **content: Any) -> None:
     """Write a JSON file with the command, a description, the versions of Python and `packages`, and the content."""
     header = {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": shown_command(),
         "what": what,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "cpu_count": os.cpu_count(),

@@ -93,7 +93,7 @@ class Auto(GoldLossCorrection):
        only, on all labels, with the corrected loss, to the labels that the others make probable, and others (see
        [`~correction.pool.members.Members`]). Each predicts the trusted rows that it was not fitted to. The matrix is
        the one that explains the noisy labels best.
-    2. The last stage trains the network, for the epochs of the run. There are three cases:
+    2. The last stage trains the network, for the epochs of the run. There are four cases:
 
        - No model predicts trusted labels better than a model of all labels as they are: the noisy labels are good. The
          stage trains on all rows, of which 15 % are trusted. The network learns how probable each label of the
@@ -102,6 +102,8 @@ class Auto(GoldLossCorrection):
        - The errors depend on the class: the matrix explains the noisy labels clearly better than a model of them (see
          [`~correction.refinement.matrix_evidence`]). For two thirds of the stage, the network learns the same, and
          then all rows have the corrected loss. 30 % of the rows are trusted.
+       - The errors probably depend on the class: the matrix is better, but not clearly. The network learns the same to
+         the end.
        - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
          The first 60 % of the stage train on the probable labels, for which the given label has less weight, and the
          rest on trusted rows.

@@ -246,3 +246,11 @@ def test_estimation_benchmark_estimates_as_training_does(timing, result_files, m
         sys.modules.pop("estimation", None)
     assert len(pauses) == 1  # three batches of four trusted rows
     assert matrix.trusted_rows.tolist() == [4, 4, 4]
+
+
+def test_commands_in_results_have_no_path_of_a_machine(result_files, monkeypatch, tmp_path):
+    script = str(FOLDER / "scale.py")
+    monkeypatch.setattr(sys, "argv", [script, "--data", str(tmp_path), "--sizes", "10 20", "--output", "a/b.json"])
+    assert result_files.shown_command() == (
+        "python benchmarks/scale.py --data <folder> --sizes '10 20' --output a/b.json"
+    )

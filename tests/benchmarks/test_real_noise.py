@@ -241,6 +241,19 @@ def test_finished_runs_are_not_repeated(real_noise, small_data, tmp_path, monkey
         real_noise.run_all(Namespace(**{**options, "seeds": [0, 1]}, methods=methods))
 
 
+def test_training_on_trusted_rows_only_is_not_repeated_for_other_noise_on_the_same_rows(real_noise, tasks):
+    run = make_run("trec", "trusted_only", 0.9, mode="finetune", steps=200, bf16=True)
+    key = {"mode": "finetune", "task": "trec_flip", "trusted": 30, "seed": 0, "steps": 200}
+
+    def found(method="trusted_only", **other):
+        return real_noise.run_on_same_rows([run], {**key, **other}, method, tasks.TASKS)
+
+    assert found() == {"accuracy": 0.9, "bf16": True}
+    assert found("no_correction") is None
+    for other in ({"task": "semeval"}, {"trusted": 100}, {"seed": 1}, {"steps": 100}, {"mode": "linear"}):
+        assert found(**other) is None
+
+
 def test_jobs_go_through_all_tasks_before_the_next_number_of_trusted_rows(real_noise, tasks):
     options = Namespace(mode="linear", trusted=None, seeds=[0, 1], methods=["glc"])
     chosen = {name: tasks.TASKS[name] for name in ("trec", "cifar10n_worst")}
