@@ -56,8 +56,8 @@ def jobs(options: Any, tasks: dict[str, Any], runs: Sequence[dict]) -> Iterator[
 
 
 def run_on_same_rows(runs: Sequence[dict], key: dict, method: str, tasks: dict[str, Any]) -> dict | None:
-    """The figures of a finished run of another task with the same result: fine-tuning on the trusted rows only does not
-    see the noisy labels."""
+    """The figures of a finished run of another task with the same result, if there is one: fine-tuning on the trusted
+    rows only does not see the noisy labels."""
     if method != "trusted_only" or key["mode"] != "finetune":
         return None
     same = {name for name, task in tasks.items() if task.folder == tasks[key["task"]].folder}
