@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glc_hf.intervals import ACCURACY_LEVEL, wilson_interval
+from glc_hf.intervals import ACCURACY_LEVEL, normal_quantile, wilson_interval
 
 
 AUTO, PLAIN = "auto", "no_correction"
@@ -183,9 +183,35 @@ def mode_summary(runs: Sequence[Run], mode: str) -> str:
     regrets = {name: [r for cell in cells if (r := cell.regret(name)) is not None] for name in methods}
     lines.append(_row("mean regret", "", *(_points(values, statistics.mean) for values in regrets.values())))
     lines.append(_row("largest regret", "", *(_points(values, max) for values in regrets.values())))
+    lines += _regret_lines(cells, mode)
     lines += _cost_lines(runs, mode) if mode == "finetune" else []
     like_training = [run for run in runs if not run["task"].startswith("trec")]
     return "\n".join([*lines, *_verdict_lines(check_verdicts(runs, mode), check_verdicts(like_training, mode))])
+
+
+def _regret_lines(cells: Sequence[Cell], mode: str) -> list[str]:
+    """The cells in which `auto` is more than one point below the best baseline, and what chance explains of it."""
+    found = [(cell, regret) for cell in cells if (regret := cell.regret(AUTO)) is not None]
+    beyond = sorted(((cell, regret) for cell, regret in found if round(regret, 4) > 0.01), key=lambda pair: -pair[1])
+    if not beyond:
+        return []
+    named = [
+        f"{cell.task} {cell.trusted} ({-100 * regret:.1f} ± {100 * _half_width(cell, mode):.1f})"
+        for cell, regret in beyond
+    ]
+    return [
+        "",
+        f"`{AUTO}` is more than one point below the best baseline in {len(beyond)} of {len(found)} cells: "
+        f"{', '.join(named)}. Behind ± is half the {ACCURACY_LEVEL:.0%} interval that the number of test rows gives "
+        "the difference of two models. The best of several baselines also has the most luck.",
+    ]
+
+
+def _half_width(cell: Cell, mode: str) -> float:
+    """Of the interval of the difference between `auto` and the best baseline, as if their errors were independent."""
+    best = cell.accuracies[AUTO] + (cell.regret(AUTO) or 0.0)
+    variance = sum(accuracy * (1 - accuracy) for accuracy in (cell.accuracies[AUTO], best))
+    return normal_quantile(ACCURACY_LEVEL) * math.sqrt(variance / _test_rows(cell.task, mode))
 
 
 def _cost_lines(runs: Sequence[Run], mode: str) -> list[str]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_regret_is_the_distance_to_the_best_baseline_of_the_cell(tables):
     assert [second.regret(name) for name in ("auto", "linear_pool", "glc", "trusted_only")] == [0.25, -0.5, 0, 0.25]
     assert first.regret("cleanlab") is None
     lines = tables.mode_summary(runs, "linear").splitlines()
-    assert lines[2:] == [
+    assert lines[2:9] == [
         "| task | trusted rows | `auto` | `linear_pool` | `trusted_only` | `glc` |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
         "| a | 30 | 1.000 | 0.875 | **0.750** | 0.500 |",
@@ -78,6 +79,7 @@ def test_regret_is_the_distance_to_the_best_baseline_of_the_cell(tables):
         "| mean regret |  | 0.000 | -0.312 | 0.125 | 0.125 |",
         "| largest regret |  | 0.250 | -0.125 | 0.250 | 0.250 |",
     ]
+    assert "in 1 of 2 cells: b 30 (-25.0 ± " in lines[-1]
 
 
 def test_methods_of_a_cell_are_compared_on_the_same_seeds(tables):
@@ -145,6 +147,16 @@ def test_verdicts_without_trec_are_counted_apart(tables):
     text = tables.mode_summary(runs, "linear")
     assert "in 1 of 2 (50%) runs" in text
     assert "without TREC it is 1 of 1 (100%)" in text
+
+
+def test_cells_beyond_one_point_are_named_with_what_chance_explains(tables):
+    runs = [make_run("trec", "auto", 0.80), make_run("trec", "glc", 0.85), make_run("trec", "no_correction", 0.5)]
+    runs += [make_run("youtube", "auto", 0.80), make_run("youtube", "glc", 0.81)]
+    runs += [make_run("semeval", "auto", 0.80, trusted=100), make_run("semeval", "glc", 0.82, trusted=100)]
+    half = 100 * 1.6449 * math.sqrt((0.8 * 0.2 + 0.85 * 0.15) / 500)
+    (line,) = [line for line in tables.summary(runs).splitlines() if "more than one point" in line]
+    assert "in 2 of 3 cells: trec 30 (-5.0 ± " + f"{half:.1f}" + "), semeval 100 (-2.0 ± " in line
+    assert "more than one point" not in tables.summary(runs[3:5])
 
 
 def test_plot_has_a_panel_per_number_of_trusted_rows(tables, tmp_path):
