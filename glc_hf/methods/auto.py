@@ -106,7 +106,8 @@ class Auto(GoldLossCorrection):
          the end.
        - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
          The first 60 % of the stage train on the probable labels, for which the given label has less weight, and the
-         rest on trusted rows.
+         rest on trusted rows. If the models predict trusted labels only a little better than a model of all labels,
+         the whole stage trains on the probable labels.
 
     With the votes of several sources, the last stage learns these probabilities instead of the corrected loss, given
     the linear models and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong:
@@ -124,6 +125,7 @@ class Auto(GoldLossCorrection):
         "judges",
         "mixed_part",
         "trusted_share",
+        "class_errors",
         "corrects",
         "numbers",
         "control",
@@ -140,6 +142,8 @@ class Auto(GoldLossCorrection):
         # Part of the last stage that trains on all rows; the rest trains on trusted rows.
         self.mixed_part = ALL_ROWS
         self.trusted_share = CORRECTED_SHARE
+        # Whether errors depend on the class at most.
+        self.class_errors = False
         # Whether estimated labels are left for the corrected loss after two thirds of the last stage.
         self.corrects = False
         # Trusted items that judge the final model; empty once they have.
@@ -207,7 +211,7 @@ class Auto(GoldLossCorrection):
     @property
     def _only_posteriors(self) -> bool:
         """Whether untrusted items without probabilities are left out. Otherwise they have the corrected loss."""
-        return len(self.posterior_items) > 0 and (self.mixed_part < ALL_ROWS or self.counts_votes)
+        return len(self.posterior_items) > 0 and not self.class_errors
 
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         steps = super().refinement_steps(total)
@@ -269,7 +273,7 @@ class Auto(GoldLossCorrection):
         correct = pool.held_out_correct
         decision = decide(correct, pool.gain, None if self.counts_votes else matrix_evidence(data, probe.penalty))
         self.mixed_part, self.trusted_share = decision.mixed_part, decision.trusted_share
-        self.corrects = decision.corrects
+        self.class_errors, self.corrects = decision.class_errors, decision.corrects
         logger.info(decision.reason)
         if decision.class_errors and self.args.estimator != "paired":
             pool.given_weight = 1.0
@@ -335,6 +339,7 @@ class Auto(GoldLossCorrection):
             "judges": self.judges,
             "mixed_part": torch.tensor(self.mixed_part, dtype=torch.float64),
             "trusted_share": torch.tensor(self.trusted_share, dtype=torch.float64),
+            "class_errors": torch.tensor(self.class_errors),
             "corrects": torch.tensor(self.corrects),
             "numbers": self.numbers,
             "control": self.control,
@@ -348,7 +353,7 @@ class Auto(GoldLossCorrection):
         self.judges, self.numbers = state["judges"], state["numbers"]
         self.control, self.plain = state["control"], state["plain"]
         self.mixed_part, self.trusted_share = float(state["mixed_part"]), float(state["trusted_share"])
-        self.corrects = bool(state["corrects"])
+        self.class_errors, self.corrects = bool(state["class_errors"]), bool(state["corrects"])
         self.posterior_items, self.posteriors = state["posterior_items"], state["posteriors"]
 
     # ------------------------------------------------------------------ the last stage

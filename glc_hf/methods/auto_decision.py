@@ -18,8 +18,9 @@ CORRECTED_SHARE, _PLAIN_SHARE = 0.3, 0.15
 # Levels of the intervals that show that a model is better than another one, and that it clearly is.
 _BETTER_LEVEL, _CLEAR_LEVEL = 0.6, 0.9
 # Sum of the differences of losses by which trusted items show that a model is better than one of all labels as they
-# are. By chance the better one of two gains one or two, whatever the number of items.
-_CLEAR_GAIN = 2.5
+# are. By chance the better one of two gains one or two, whatever the number of items. Before the stage ends on trusted
+# items only, the gain must be larger: few of them can't replace good labels.
+_CLEAR_GAIN, _LARGE_GAIN = 2.5, 6.0
 # Standard errors by which the matrix explains the noisy labels better than a model of them, if errors probably depend
 # on the class, and if they clearly do.
 _EVIDENCE, _CLEAR_EVIDENCE = 2.5, 5.0
@@ -58,7 +59,8 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None
     model repeats their errors, and the others learn to avoid them. The labels that are estimated for the network then
     use the given ones for all that they say. Otherwise the given labels are only used in this way, and the corrected
     loss with them, if the matrix explains the noisy labels clearly better than a model of them: errors that depend on
-    the example would be repeated. If the matrix is better, but not clearly, the estimated labels stay to the end.
+    the example would be repeated. If the matrix is better, but not clearly, the estimated labels stay to the end, and
+    also if the gain is small, with less weight for the given labels.
 
     Args:
         correct (`dict`): For each model and the pool, whether it predicts each trusted item that it was not fitted to.
@@ -85,18 +87,18 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None
     if gain < _CLEAR_GAIN:
         reason = f"{start} with estimated labels that are close to the given ones, because these are good: {why}."
         return Decision(ALL_ROWS, reason, _PLAIN_SHARE, class_errors=True)
+    better = f"the matrix explains the noisy labels better than a model of them (by {evidence:.1f} standard errors)"
+    if evidence > _CLEAR_EVIDENCE:
+        reason = (
+            f"{start} with estimated labels, and then with the corrected loss, because errors depend on the class: "
+            f"{better}."
+        )
+        return Decision(ALL_ROWS, reason, class_errors=True, corrects=True)
     if evidence > _EVIDENCE:
-        clear = evidence > _CLEAR_EVIDENCE
-        way, depend = (
-            ("estimated labels, and then with the corrected loss", "") if clear else ("estimated labels", "probably ")
-        )
-        return Decision(
-            ALL_ROWS,
-            f"{start} with {way}, because errors {depend}depend on the class: the matrix explains the noisy labels "
-            f"better than a model of them (by {evidence:.1f} standard errors).",
-            class_errors=True,
-            corrects=clear,
-        )
+        reason = f"{start} with estimated labels, because errors probably depend on the class: {better}."
+        return Decision(ALL_ROWS, reason, class_errors=True)
+    if gain < _LARGE_GAIN:
+        return Decision(ALL_ROWS, f"{start} with estimated labels, because the noisy labels may be good: {why}.")
     return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
 
 

@@ -226,6 +226,23 @@ def test_useless_noisy_labels_are_replaced_by_probable_ones_and_the_end_is_trust
     assert reason.startswith("The last stage trains on all rows with estimated labels, and then on trusted rows: ")
 
 
+@pytest.mark.parametrize(("class_errors", "weight"), [(False, 0.3), (True, 1.0)])
+def test_probable_labels_to_the_end_use_the_given_ones_as_decided(tmp_path, monkeypatch, class_errors, weight):
+    pools, fit = [], auto.fit_pool
+    monkeypatch.setattr(auto, "fit_pool", lambda *words: pools.append(fit(*words)) or pools[-1])
+    monkeypatch.setattr(auto, "decide", lambda *_: Decision(ALL_ROWS, "To the end.", class_errors=class_errors))
+    method = train(tmp_path, rows_of_kind("good"), max_steps=6).trainer.method
+    assert pools[0].given_weight == weight
+    assert (method.mixed_part, method.trusted_share, method.corrects) == (ALL_ROWS, 0.3, False)
+    # Rows that were not embedded have the corrected loss, or are left out because it would repeat their errors.
+    left = method.last_stage().untrusted_items
+    assert left is None if class_errors else torch.equal(left, method.posterior_items)
+    resumed = copy.copy(method)
+    resumed.class_errors = not class_errors
+    resumed.load_state(method.state())
+    assert resumed.class_errors == class_errors
+
+
 # ---------------------------------------------------------------------- items that judge
 @pytest.mark.parametrize("kind", ["good", "useless"])
 def test_items_that_judge_have_no_loss_before_two_thirds_of_the_steps(runs, kind):

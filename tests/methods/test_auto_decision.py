@@ -11,7 +11,8 @@ from glc_hf.correction.pool.pooling import POOL
 from glc_hf.methods.auto_decision import ALL_ROWS, BOTH, Decision, decide, is_better
 
 
-CLEAR_GAIN, EVIDENCE, CLEAR = 2.5, 2.5, 5.0  # sum of differences of losses; standard errors
+CLEAR_GAIN, LARGE_GAIN = 2.5, 6.0  # sums of differences of losses
+EVIDENCE, CLEAR = 2.5, 5.0  # standard errors
 
 
 def flags(right: int, of: int = 100) -> torch.Tensor:
@@ -33,7 +34,7 @@ def case_of(decision: Decision) -> str:
         "good": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True),
         "class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True, corrects=True),
         "probably class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True),
-        "votes": Decision(ALL_ROWS, decision.reason, 0.3),
+        "to the end": Decision(ALL_ROWS, decision.reason, 0.3),
         "example": Decision(BOTH, decision.reason, 0.3),
     }
     (case,) = [name for name, expected in cases.items() if decision == expected]
@@ -44,10 +45,10 @@ def case_of(decision: Decision) -> str:
 @pytest.mark.parametrize("of", [10, 30, 1000])
 @pytest.mark.parametrize("evidence", [-20.0, 0.0, 20.0])
 def test_noisy_labels_are_good_if_no_model_is_clearly_better_than_plain_training(evidence, of):
-    rest = "class" if evidence > CLEAR else "example"
-    gains = (-30.0, 0.0, CLEAR_GAIN - 0.01, CLEAR_GAIN, 90.0)
+    small, large = ("class", "class") if evidence > CLEAR else ("to the end", "example")
+    gains = (-30.0, 0.0, CLEAR_GAIN - 0.01, CLEAR_GAIN, LARGE_GAIN - 0.01, LARGE_GAIN, 90.0)
     found = [case_of(decided({"plain": 7, POOL: 9}, evidence, of, gain=gain)) for gain in gains]
-    assert found == ["good"] * 3 + [rest] * 2
+    assert found == ["good"] * 3 + [small] * 2 + [large] * 2
 
 
 @pytest.mark.parametrize(
@@ -81,14 +82,14 @@ def test_votes_are_used_to_the_end_if_a_model_of_them_is_clearly_better(votes_mo
         -20: "example",
         0: "example",
         3: "example",
-        4: "votes",
-        20: "votes",
+        4: "to the end",
+        20: "to the end",
     }
 
 
 def test_votes_are_never_taken_for_good_labels():
     assert case_of(decided({}, None, gain=-50.0)) == "example"
-    assert case_of(decided({"plain": 90}, None, gain=-50.0)) == "votes"
+    assert case_of(decided({"plain": 90}, None, gain=-50.0)) == "to the end"
 
 
 # ---------------------------------------------------------------------- reasons
@@ -136,6 +137,13 @@ def test_reason_of_good_labels_names_the_numbers_behind_it():
     assert decided({"plain": 90, POOL: 88}, gain=0.0).reason == (
         "The last stage trains on all rows with estimated labels that are close to the given ones, because these are "
         "good: a model of the labels as they are predicts 90.0% of 100 trusted labels, and a pool of models 88.0%."
+    )
+
+
+def test_reason_of_labels_that_may_be_good_names_the_numbers_behind_it():
+    assert decided({"plain": 70, POOL: 78}, gain=3.0).reason == (
+        "The last stage trains on all rows with estimated labels, because the noisy labels may be good: a model of "
+        "the labels as they are predicts 70.0% of 100 trusted labels, and a pool of models 78.0%."
     )
 
 
