@@ -178,6 +178,15 @@ def run_cell(options: Any, key: dict, methods: Sequence[str]) -> Iterator[tuple[
             yield method, FinetuneCell(cell_of(way), seed, options.steps, features, given).run(name)
 
 
+def run_of_real_noise(key: dict, method: str) -> dict | None:
+    """The figures of the same run in the results of `real_noise.py`: fine-tuning on the trusted rows only sees no
+    votes."""
+    import real_noise
+    from real_noise_tasks import TASKS as NOISES
+
+    return real_noise.run_on_same_rows(read_runs(real_noise.RESULTS), key, method, {**NOISES, **TASKS})
+
+
 def run_all(options: Any) -> None:
     """Run what is not finished."""
     import torch
@@ -186,7 +195,12 @@ def run_all(options: Any) -> None:
     options.cache = options.cache or default_cache()
     options.methods = options.methods or METHODS
     for key, methods in jobs(options, read_runs(RESULTS)):
-        for method, figures in run_cell(options, key, methods):
+        found = {method: run_of_real_noise(key, method) for method in methods}
+        for method, figures in found.items():
+            if figures is not None:
+                add_run(RESULTS, {**key, "method": method, **figures})
+        missing = [method for method, figures in found.items() if figures is None]
+        for method, figures in run_cell(options, key, missing):
             add_run(RESULTS, {**key, "method": method, **figures})
 
 
