@@ -82,6 +82,8 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None
         why = f"the best model of the votes {found(votes, trusted, 'the best model of the trusted rows')}"
         if is_better(votes, trusted, _CLEAR_LEVEL):
             return Decision(ALL_ROWS, f"{start} with estimated labels: {why}.")
+        if gain < _LARGE_GAIN:
+            return Decision(ALL_ROWS, f"{start} with estimated labels, because the votes may be good: {why}.")
         return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
     why = f"a model of the labels as they are {found(plain, correct[POOL], 'a pool of models')}"
     if gain < _CLEAR_GAIN:

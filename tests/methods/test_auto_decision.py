@@ -87,8 +87,10 @@ def test_votes_are_used_to_the_end_if_a_model_of_them_is_clearly_better(votes_mo
     }
 
 
-def test_votes_are_never_taken_for_good_labels():
-    assert case_of(decided({}, None, gain=-50.0)) == "example"
+def test_votes_are_used_to_the_end_unless_other_models_are_much_better_than_one_of_them():
+    """Labels that are close to the most probable ones given the votes are never trained on: votes have a weight."""
+    found = [case_of(decided({}, None, gain=gain)) for gain in (-50.0, LARGE_GAIN - 0.01, LARGE_GAIN, 50.0)]
+    assert found == ["to the end", "to the end", "example", "example"]
     assert case_of(decided({"plain": 90}, None, gain=-50.0)) == "to the end"
 
 
@@ -137,6 +139,13 @@ def test_reason_of_good_labels_names_the_numbers_behind_it():
     assert decided({"plain": 90, POOL: 88}, gain=0.0).reason == (
         "The last stage trains on all rows with estimated labels that are close to the given ones, because these are "
         "good: a model of the labels as they are predicts 90.0% of 100 trusted labels, and a pool of models 88.0%."
+    )
+
+
+def test_reason_of_votes_that_may_be_good_names_the_numbers_behind_it():
+    assert decided({"plain": 70, "glc": 78, "trusted": 77}, None, gain=3.0).reason == (
+        "The last stage trains on all rows with estimated labels, because the votes may be good: the best model of "
+        "the votes predicts 78.0% of 100 trusted labels, and the best model of the trusted rows 77.0%."
     )
 
 
