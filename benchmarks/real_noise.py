@@ -4,10 +4,12 @@ Methods on labels that people, rules or a language model got wrong, judged on go
 
 The training rows have noisy labels, except some trusted rows, drawn by seed, which have gold ones. Three more tasks
 have simulated noise or none. `--mode linear` fits linear models on the features of a pretrained network, `--mode
-finetune` trains the network, with the same number of steps for each method. Each finished run is one line of the
-results file and is not repeated.
+finetune` trains the network, with the same number of steps for each method. `--mode held_out` fits linear models, too,
+and judges them on training rows that are left out, to check the verdict: trusted rows are a sample of these rows, and
+may differ from the test rows. Each finished run is one line of the results file and is not repeated.
 
     python benchmarks/real_noise.py --data <folder>/real --mode linear
+    python benchmarks/real_noise.py --data <folder>/real --mode held_out
     python benchmarks/real_noise.py --data <folder>/real --mode finetune --tasks youtube trec --trusted 100 --seeds 0
     python benchmarks/real_noise.py --summary --plot docs/real-noise.png
 
@@ -27,8 +29,11 @@ from result_files import add_run, make_tasks_parser, read_runs
 
 
 RESULTS = FOLDER / "real_noise.jsonl"
-_LINEAR_METHODS = ("auto", "no_correction", "trusted_only", "finetune_on_trusted", "glc_paper", "glc", "cleanlab")
-_FINETUNE_METHODS = ("auto", "finetune_on_trusted", "trusted_only", "no_correction", "glc")
+_METHODS = {
+    "linear": ("auto", "no_correction", "trusted_only", "finetune_on_trusted", "glc_paper", "glc", "cleanlab"),
+    "held_out": ("auto", "no_correction"),
+    "finetune": ("auto", "finetune_on_trusted", "trusted_only", "no_correction", "glc"),
+}
 # Rows of the image tasks in finetune mode.
 _MAX_IMAGES = 2000
 
@@ -69,14 +74,19 @@ def run_on_same_rows(runs: Sequence[dict], key: dict, method: str, tasks: dict[s
 
 
 def run_linear(options: Any, task: Any, key: dict, methods: list[str]) -> Iterator[tuple[str, dict]]:
-    """The figures of one cell in linear mode."""
+    """The figures of one cell with linear models."""
     from real_noise_linear import LinearCell
-    from real_noise_tasks import draw_cell, load_features, load_source
+    from real_noise_tasks import draw_cell, hold_out_rows, load_features, load_source
 
     source = load_source(options.data, task.folder, task.kind)
     features = load_features(options.data, task.folder, task.kind, options.cache, middle=task.kind == "text")
+    more = {}
+    if key["mode"] == "held_out":
+        source, features = hold_out_rows(source, features, key["seed"])
+        more["test_rows"] = len(source.test_labels)
     cell = draw_cell(source, task.noise, key["trusted"], key["seed"])
-    yield from LinearCell(cell, features, key["seed"]).run(methods).items()
+    for method, figures in LinearCell(cell, features, key["seed"]).run(methods).items():
+        yield method, {**figures, **more}
 
 
 def run_finetune(options: Any, task: Any, key: dict, methods: list[str]) -> Iterator[tuple[str, dict]]:
@@ -112,9 +122,9 @@ def run_all(options: Any) -> None:
     torch.set_num_threads(options.threads)
     options.cache = options.cache or default_cache()
     names = options.tasks or TASKS
-    tasks = {name: TASKS[name] for name in names if options.mode == "linear" or TASKS[name].kind != "features"}
-    options.methods = options.methods or (_LINEAR_METHODS if options.mode == "linear" else _FINETUNE_METHODS)
-    run = run_linear if options.mode == "linear" else run_finetune
+    tasks = {name: TASKS[name] for name in names if options.mode != "finetune" or TASKS[name].kind != "features"}
+    options.methods = options.methods or _METHODS[options.mode]
+    run = run_finetune if options.mode == "finetune" else run_linear
     for key, methods in jobs(options, tasks, read_runs(RESULTS)):
         found = {name: run_on_same_rows(read_runs(RESULTS), key, name, TASKS) for name in methods}
         for method, figures in found.items():
@@ -136,7 +146,9 @@ def means() -> str:
 
 
 def main() -> None:
-    parser = make_tasks_parser(__doc__, data="folder of the datasets; the images are in the folder uoft-cs beside it")
+    parser = make_tasks_parser(
+        __doc__, tuple(_METHODS), data="folder of the datasets; the images are in the folder uoft-cs beside it"
+    )
     parser.add_argument("--plot", type=Path, help="draw the accuracies and save them here")
     options = parser.parse_args()
     if not options.summary:

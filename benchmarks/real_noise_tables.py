@@ -117,7 +117,7 @@ def check_verdicts(runs: Iterable[Run], mode: str) -> VerdictCheck:
         way, helps = run["verdict"]["ways"][run["verdict"]["chosen"]], run["verdict"]["helps"]
         check.runs += 1
         check.contained += way["low"] <= run["accuracy"] <= way["high"]
-        check.agreeing += _agree(way, run["accuracy"], _test_rows(run["task"], mode))
+        check.agreeing += _agree(way, run["accuracy"], _test_rows(run))
         if _key(run) in plain:
             check.answers[helps] += 1
             if helps is not None:
@@ -126,8 +126,10 @@ def check_verdicts(runs: Iterable[Run], mode: str) -> VerdictCheck:
     return check
 
 
-def _test_rows(task: str, mode: str) -> int:
-    return min(_TEST_ROWS.get(task.split("_")[0], _MAX_TEST_ROWS["finetune"]), _MAX_TEST_ROWS[mode])
+def _test_rows(run: Run) -> int:
+    if "test_rows" in run:
+        return run["test_rows"]
+    return min(_TEST_ROWS.get(run["task"].split("_")[0], _MAX_TEST_ROWS["finetune"]), _MAX_TEST_ROWS[run["mode"]])
 
 
 def _agree(way: Mapping[str, float], accuracy: float, rows: int) -> bool:
@@ -186,7 +188,8 @@ def mode_summary(runs: Sequence[Run], mode: str) -> str:
     lines += _regret_lines(cells, mode)
     lines += _cost_lines(runs, mode) if mode == "finetune" else []
     like_training = [run for run in runs if not run["task"].startswith("trec")]
-    return "\n".join([*lines, *_verdict_lines(check_verdicts(runs, mode), check_verdicts(like_training, mode))])
+    lines += _verdict_lines(check_verdicts(runs, mode), check_verdicts(like_training, mode))
+    return "\n".join([*lines, *(_held_out_lines(check_verdicts(runs, "held_out")) if mode == "linear" else [])])
 
 
 def _regret_lines(cells: Sequence[Cell], mode: str) -> list[str]:
@@ -211,7 +214,7 @@ def _half_width(cell: Cell, mode: str) -> float:
     """Of the interval of the difference between `auto` and the best baseline, as if their errors were independent."""
     best = cell.accuracies[AUTO] + (cell.regret(AUTO) or 0.0)
     variance = sum(accuracy * (1 - accuracy) for accuracy in (cell.accuracies[AUTO], best))
-    return normal_quantile(ACCURACY_LEVEL) * math.sqrt(variance / _test_rows(cell.task, mode))
+    return normal_quantile(ACCURACY_LEVEL) * math.sqrt(variance / _test_rows({"task": cell.task, "mode": mode}))
 
 
 def _cost_lines(runs: Sequence[Run], mode: str) -> list[str]:
@@ -254,6 +257,17 @@ def _verdict_lines(check: VerdictCheck, like_training: VerdictCheck) -> list[str
         f"{_out_of(check.contained, check.runs)} runs of `{AUTO}`, and agrees with it, given the sampling error of "
         f"the test split, in {_out_of(check.agreeing, check.runs)}.{other} The verdict says {', '.join(said)}, and "
         f"that it can't be told {check.answers[None]} times.",
+    ]
+
+
+def _held_out_lines(check: VerdictCheck) -> list[str]:
+    if not check.runs:
+        return []
+    return [
+        "",
+        "With 30% of the training rows held out and used as test rows, of which the trusted rows are a sample, the "
+        f"interval contains the accuracy in {_out_of(check.contained, check.runs)} of the same runs and, with the "
+        f"sampling error, in {_out_of(check.agreeing, check.runs)}.",
     ]
 
 

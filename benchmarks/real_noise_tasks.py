@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ VISION_NETWORK = "tf_efficientnet_lite0"
 _MAX_LENGTH = 64
 _BATCH = 64
 _NO_LABEL = -1
+_HELD_OUT = 0.3  # of the training rows
 
 
 # ---------------------------------------------------------------------- noisy labels
@@ -194,6 +195,22 @@ def fixed_draw(number: int, most: int | None) -> np.ndarray:
     if most is None or number <= most:
         return np.arange(number)
     return np.sort(np.random.default_rng(1234).permutation(number)[:most])
+
+
+def hold_out_rows(source: Source, features: Features, seed: int) -> tuple[Source, Features]:
+    """Leave training rows out, drawn by seed, and return them in place of the test rows."""
+    order = np.random.default_rng(seed).permutation(len(source.inputs))
+    left_out, kept = np.split(order, [round(_HELD_OUT * len(order))])
+    left_out.sort()
+    kept.sort()
+    columns = {name: values[kept] for name, values in source.columns.items()}
+    inputs, test_inputs = ([source.inputs[row] for row in rows] for rows in (kept, left_out))
+    test_labels = source.columns["label"][left_out]
+    train, test = (features.train[torch.from_numpy(rows)] for rows in (kept, left_out))
+    return (
+        replace(source, columns=columns, inputs=inputs, test_inputs=test_inputs, test_labels=test_labels),
+        Features(train, test, features.seconds_per_row),
+    )
 
 
 # ---------------------------------------------------------------------- networks and features

@@ -9,7 +9,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,13 @@ def make_data_parser(
     return parser
 
 
-def make_tasks_parser(description: str | None, **options: Any) -> argparse.ArgumentParser:
+def make_tasks_parser(
+    description: str | None, modes: Sequence[str] = ("linear", "finetune"), **options: Any
+) -> argparse.ArgumentParser:
     """The same with the options of those by linear models or fine-tuning; `options` are those of
     [`make_data_parser`]."""
     parser = make_data_parser(description, **options)
-    parser.add_argument("--mode", choices=("linear", "finetune"), default="linear")
+    parser.add_argument("--mode", choices=modes, default="linear")
     parser.add_argument("--trusted", nargs="+", type=int, help="numbers of trusted rows (default: three per task)")
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--steps", type=int, default=200, help="finetune: optimizer steps of plain training")

@@ -118,6 +118,20 @@ def test_verdicts_are_compared_with_the_test_accuracy(tables):
     assert "in 3 of 5 (60%) runs of `auto`" in tables.mode_summary(runs, "linear")
 
 
+def test_verdicts_on_held_out_rows_are_counted_apart(tables):
+    """Their number of rows is that of the run: the sampling error of 4 rows is large."""
+    runs = [make_run("a", "auto", 0.75, verdict=verdict(0.7, 0.8, True))]
+    runs += [
+        make_run("a", "auto", accuracy, seed=seed, mode="held_out", verdict=verdict(0.7, 0.8, True), test_rows=rows)
+        for seed, (accuracy, rows) in enumerate([(0.75, 1000), (0.9, 4), (0.9, 1000)])
+    ]
+    text = tables.mode_summary(runs, "linear")
+    assert "in 1 of 1 (100%) runs of `auto`" in text
+    assert "in 1 of 3 (33%) of the same runs and, with the sampling error, in 2 of 3 (67%)" in text
+    assert tables.summary(runs) == text
+    assert "held out" not in tables.mode_summary(runs[:1], "linear")
+
+
 def test_sampling_error_of_the_test_split_is_allowed_for(tables):
     """A test accuracy just outside the interval agrees with it, more so on a small test split."""
     runs = [make_run("youtube", "auto", 0.81, verdict=verdict(0.7, 0.8, True))]
@@ -187,6 +201,24 @@ def test_trusted_rows_have_gold_labels_and_rows_without_label_are_dropped(tasks)
     assert set(limited.rows) == set(tasks.fixed_draw(40, 15))
 
 
+def test_rows_held_out_of_the_training_split_take_the_place_of_the_test_rows(tasks):
+    number = 40
+    columns = {"label": np.arange(number) % 4, "row": np.arange(number)}
+    source = tasks.Source(columns, [str(row) for row in range(number)], ["test"], np.array([3]), 4, "text")
+    features = tasks.Features(torch.arange(number)[:, None].float(), torch.full((1, 1), -1.0), 0.5)
+    new, of_new = tasks.hold_out_rows(source, features, seed=0)
+    kept, left_out = new.columns["row"].tolist(), [int(text) for text in new.test_inputs]
+    assert len(left_out) == 12
+    assert sorted(kept + left_out) == list(range(number))
+    assert new.inputs == [str(row) for row in kept]
+    assert new.test_labels.tolist() == [row % 4 for row in left_out]
+    assert new.columns["label"].tolist() == [row % 4 for row in kept]
+    assert of_new.train[:, 0].tolist() == kept
+    assert of_new.test[:, 0].tolist() == left_out
+    assert tasks.hold_out_rows(source, features, seed=1)[0].test_inputs != new.test_inputs
+    assert len(source.columns["label"]) == number
+
+
 def test_single_vote_is_one_of_the_votes_of_the_row(tasks):
     votes = np.array([[-1, 3, -1], [0, 1, -1], [-1, -1, -1]] * 50)
     labels = tasks.single_vote({"votes": votes}, seed=0)
@@ -246,6 +278,14 @@ def test_finished_runs_are_not_repeated(real_noise, small_data, tmp_path, monkey
 
     def fail(*args):
         raise AssertionError("a finished run was repeated")
+
+    real_noise.run_all(Namespace(**{**options, "mode": "held_out"}, methods=None))
+    held_out = [json.loads(line) for line in results.read_text().splitlines()][len(runs) :]
+    assert [(run["mode"], run["method"], run["test_rows"]) for run in held_out] == [
+        ("held_out", "auto", 45),
+        ("held_out", "no_correction", 45),
+    ]
+    assert held_out[0]["accuracy"] > 0.8
 
     monkeypatch.setattr(real_noise, "run_linear", fail)
     real_noise.run_all(Namespace(**options, methods=methods))
