@@ -188,7 +188,8 @@ def mode_summary(runs: Sequence[Run], mode: str) -> str:
     lines += _regret_lines(cells, mode)
     lines += _cost_lines(runs, mode) if mode == "finetune" else []
     like_training = [run for run in runs if not run["task"].startswith("trec")]
-    lines += _verdict_lines(check_verdicts(runs, mode), check_verdicts(like_training, mode))
+    final = [run for run in like_training if run["method"] != AUTO or run.get("verdict", {}).get("final")]
+    lines += _verdict_lines(*(check_verdicts(some, mode) for some in (runs, like_training, final)))
     return "\n".join([*lines, *(_held_out_lines(check_verdicts(runs, "held_out")) if mode == "linear" else [])])
 
 
@@ -239,7 +240,7 @@ def _cost_lines(runs: Sequence[Run], mode: str) -> list[str]:
     ]
 
 
-def _verdict_lines(check: VerdictCheck, like_training: VerdictCheck) -> list[str]:
+def _verdict_lines(check: VerdictCheck, like_training: VerdictCheck, final: VerdictCheck) -> list[str]:
     if not check.runs:
         return []
     other = ""
@@ -248,6 +249,11 @@ def _verdict_lines(check: VerdictCheck, like_training: VerdictCheck) -> list[str
             " The test split of TREC is easier than its training split, of which the trusted rows are a part; without "
             f"TREC it is {_out_of(like_training.contained, like_training.runs)} and, with the sampling error, "
             f"{_out_of(like_training.agreeing, like_training.runs)}."
+        )
+    if 0 < final.runs < like_training.runs:
+        other += (
+            " With fewer than 50 trusted rows, the verdict is about the linear models, and the network is mostly "
+            f"better than these; without such runs it is {_out_of(final.contained, final.runs)}."
         )
     told = {True: "that correction helps", False: "that it does not help"}
     said = [f"{told[answer]} {check.answers[answer]} times (right: {check.right[answer]})" for answer in told]

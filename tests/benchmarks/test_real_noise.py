@@ -163,6 +163,20 @@ def test_verdicts_without_trec_are_counted_apart(tables):
     assert "without TREC it is 1 of 1 (100%)" in text
 
 
+def test_verdicts_about_another_model_are_counted_apart(tables):
+    """With few trusted rows, the verdict has the accuracy of the linear models, not that of the network."""
+    final = {**verdict(0.7, 0.8, True), "final": True}
+    runs = [
+        make_run("trec", "auto", 0.99, verdict=final),
+        make_run("crowd", "auto", 0.90, verdict={**final, "final": False}),
+        make_run("crowd", "auto", 0.75, trusted=100, verdict=final),
+    ]
+    text = tables.mode_summary(runs, "linear")
+    assert "without TREC it is 1 of 2 (50%)" in text
+    assert "without such runs it is 1 of 1 (100%)" in text
+    assert "without such runs" not in tables.mode_summary([runs[0], runs[2]], "linear")
+
+
 def test_cells_beyond_one_point_are_named_with_what_chance_explains(tables):
     runs = [make_run("trec", "auto", 0.80), make_run("trec", "glc", 0.85), make_run("trec", "no_correction", 0.5)]
     runs += [make_run("youtube", "auto", 0.80), make_run("youtube", "glc", 0.81)]
