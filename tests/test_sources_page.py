@@ -10,6 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from datasets import Dataset
@@ -133,6 +134,8 @@ def test_python_of_the_page_runs(
         "answers": answers,
         "data": Dataset.from_dict({"item": list(range(60))}),
         "trainer": trainer,
+        "model": trainer.model,
+        "rows": data,
     }
     for block in blocks("python"):
         exec(block, names)
@@ -142,4 +145,5 @@ def test_python_of_the_page_runs(
         assert hasattr(names["row"], attribute)
     assert "llama" in capsys.readouterr().out
     assert set(names["matrices"]) == set(votes)
-    assert trainer.given_sources.names == load_sources(tmp_path / "ticket-model").names
+    assert names["trainer"].given_sources.names == load_sources(tmp_path / "ticket-model").names
+    np.testing.assert_allclose(names["audited"]["p_wrong"], trainer.audit(data)["p_wrong"], rtol=1e-6)

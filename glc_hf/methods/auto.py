@@ -100,14 +100,14 @@ class Auto(GoldLossCorrection):
          embedded rows is, given the linear models and the given label (see
          [`~correction.pool.pooling.Pool.posterior`]). Other rows have the corrected loss.
        - The errors depend on the class: the matrix explains the noisy labels clearly better than a model of them (see
-         [`~correction.refinement.matrix_evidence`]). For two thirds of the stage, the network learns the same, and
-         then all rows have the corrected loss. 30 % of the rows are trusted.
-       - The errors probably depend on the class: the matrix is better, but not clearly. The network learns the same to
-         the end.
+         [`~correction.refinement.matrix_evidence`]). For two thirds of the stage, the network learns these
+         probabilities, and then all rows have the corrected loss. 30 % of the rows are trusted.
+       - The errors probably depend on the class: the matrix is better, but not clearly. The network learns these
+         probabilities to the end.
        - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
-         The first 60 % of the stage train on the probable labels, for which the given label has less weight, and the
-         rest on trusted rows. If the models predict trusted labels only a little better than a model of all labels,
-         the whole stage trains on the probable labels.
+         The first 60 % of the stage trains on probabilities in which the given label has less weight, and the rest
+         on trusted rows. If the models predict trusted labels only a little better than a model of all labels, the
+         whole stage trains on these probabilities.
 
     With the votes of several sources, the last stage learns these probabilities instead of the corrected loss, given
     the linear models and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong:

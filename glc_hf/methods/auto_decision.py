@@ -55,12 +55,16 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None
     """
     Decide what the last stage trains on.
 
-    If no model predicts trusted labels better than a model of all labels as they are, the noisy labels are good: that
-    model repeats their errors, and the others learn to avoid them. The labels that are estimated for the network then
-    use the given ones for all that they say. Otherwise the given labels are only used in this way, and the corrected
-    loss with them, if the matrix explains the noisy labels clearly better than a model of them: errors that depend on
-    the example would be repeated. If the matrix is better, but not clearly, the estimated labels stay to the end, and
-    also if the gain is small, with less weight for the given labels.
+    With one source of labels, the first case that applies:
+
+    1. No model predicts trusted labels better than a model of all labels as they are. That model repeats their
+       errors, and the others learn to avoid them, so the labels are good: estimated labels to the end, in which the
+       given ones have full weight.
+    2. The matrix explains the noisy labels clearly better than a model of them, so that errors depend on the class:
+       the same, then the corrected loss, which would repeat errors that depend on the example.
+    3. It explains them better, but not clearly: as in the first case.
+    4. The gain is small: estimated labels to the end, in which the given ones have less weight.
+    5. Otherwise such labels for a part of the stage, then trusted rows.
 
     Args:
         correct (`dict`): For each model and the pool, whether it predicts each trusted item that it was not fitted to.

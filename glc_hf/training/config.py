@@ -67,7 +67,8 @@ class GLCConfig(
             Column of the training set that marks trusted rows: one flag per row, or one per token for token labels.
         label_column (`str`, *optional*):
             Column of the given labels, in every dataset that has it. By default the first of `label_names`, else
-            `labels`, `label` or `label_ids`, or the only column of classes. Name it also if a `with_transform`
+            `labels`, `label` or `label_ids`, else the only column with another usual name (such as `category`,
+            `target` or `ner_tags`), else the only column of classes. Name it also if a `with_transform`
             pipeline makes labels from another column.
         source_columns (`list[str]`, *optional*):
             Columns of the training set with the labels of several sources (rules, people, language models), one
@@ -131,13 +132,14 @@ class GLCConfig(
         refine_matrix (`bool`, *optional*, defaults to `True`):
             `glc`: after one third and two thirds of the steps of the last stage, replace the matrix by the one that
             best explains the untrusted labels, given the model's predictions and the first estimate. With few trusted
-            rows the first estimate is imprecise; this one uses all labels. Each time takes a forward pass over some
-            thousand rows. `False` keeps the first estimate; with `method="glc"` this is the paper's method. `auto`
-            takes the first estimate from linear models, and refines it once. A given or counted matrix never changes,
-            and on a stream the first estimate stays.
+            rows the first estimate is imprecise; this one uses all labels. Each time takes a forward pass over 200
+            rows per class, at least 2,000. `False` keeps the first estimate; with `method="glc"` this is the paper's
+            method. `auto` takes the first estimate from linear models, and refines it once. A given or counted matrix
+            never changes, and on a stream the first estimate stays.
         estimator (`str`, *optional*, defaults to `"gold"`):
             `"gold"` as in the paper, or `"paired"`: if the trusted rows also have the label of the noisy source, the
-            matrix is counted, and `glc` needs no first stage. `auto` uses the first stage for its decision.
+            matrix is counted, and `glc` needs no first stage. With a pretrained network, `auto` uses its first
+            stage for its decision.
         noisy_label_column (`str`, *optional*):
             Column of those labels, for `estimator="paired"`. Trusted rows in which it is empty (`None` or -1) are not
             counted.

@@ -82,8 +82,8 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
     A `Trainer` for noisy labels, with the method that `args.method` names.
 
     With the default method, `auto`, and a pretrained network, `train()` first fits linear models on the features of
-    the network, and estimates the corruption matrix with them. It then trains the network with the corrected loss,
-    with estimated labels first, or with estimated labels and then trusted rows, as the linear models decide. With
+    the network, and estimates the corruption matrix with them. It then trains the network with estimated labels
+    to the end, or then with the corrected loss or on trusted rows, as the linear models decide. With
     other networks, and with `glc`, it does what the paper describes: stage 1 trains on the untrusted rows, the matrix
     is estimated from the trusted rows, and stage 2 trains a model from the same initial weights on all rows with the
     corrected loss.

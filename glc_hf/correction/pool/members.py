@@ -80,8 +80,8 @@ def fit_with_votes(
         rounds (`int`, *optional*, defaults to 3): How often.
 
     Returns:
-        The model with all items weighted equally, the one in which trusted items have 30 % of the weight, and the
-        sources.
+        The model with all items weighted equally, the one in which trusted items have at least 30 % of the weight, and
+        the sources.
     """
     table, voted = data.table, data.voted
     assert voted is not None
@@ -116,7 +116,7 @@ class Members:
 
     - `plain`: all labels as they are.
     - `trusted`: trusted items only.
-    - `glc`: all items, with the loss corrected by the matrix; trusted items have 15 % of the weight.
+    - `glc`: all items, with the loss corrected by the matrix; trusted items have at least 15 % of the weight.
     - `tuned`, `glc_tuned`: trusted items only, kept close to `plain` and to `glc` (scaled), as fine-tuning would.
     - `stack`: trusted items only, on the features and the log-probabilities of the model of the noisy labels. It
       learns errors of the noisy labels that depend on the example.

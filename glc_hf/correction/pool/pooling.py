@@ -44,7 +44,7 @@ class Pool:
     Attributes:
         members: The members, fitted on all trusted items.
         weights: `(M,)`, in the order of the members.
-        first_weights: The weights of the members without the discriminants, which these are fitted with.
+        first_weights: The weights of the other members, with which the discriminants were fitted.
         held_out: `(n, M + 1, K)` log-probabilities of the members and of the pool for the n trusted items, each from a
             fit without the item. The same on every process.
         labels: `(n,)`, their labels.
