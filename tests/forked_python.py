@@ -116,15 +116,20 @@ def run_client(address: str, executable: str, argv: list[str]) -> NoReturn:
     files = [number for number in _open_files() if number < 3 or os.get_inheritable(number)]
     request = {"argv": argv, "cwd": os.getcwd(), "environment": dict(os.environ), "files": files}
     message = json.dumps(request).encode()
+    # The forked process may start before this one forwards signals to it: until then, they wait.
+    forwarded = {getattr(signal, name) for name in FORWARDED}
+    signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
     socket.send_fds(connection, [len(message).to_bytes(SIZE, "big")], files)
     connection.sendall(message)
     child = _receive_number(connection)
+    if child != 0:
+        for number in forwarded:
+            signal.signal(number, lambda number, _: os.kill(child, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
     if child == 0:  # refused
         os.execv(executable, [executable, *argv])
-    for name in FORWARDED:
-        signal.signal(getattr(signal, name), lambda number, _: os.kill(child, number))
     status = _receive_number(connection)
     if os.WIFSIGNALED(status):
         if os.WTERMSIG(status) != signal.SIGKILL:
