@@ -113,7 +113,7 @@ def test_discriminants_make_the_pool_more_accurate_on_new_rows(fitted, monkeypat
     without, _ = noisy_pool(60)
     assert list(pool.members.data.members) == [*MEMBERS, *DISCRIMINANTS]
     assert list(without.members.data.members) == list(MEMBERS)
-    assert without.held_out.shape[1] == len(MEMBERS) + 1
+    assert without.held_out.shape[2] == len(MEMBERS) + 1
     with_them, alone = (
         float((some.log_probs(new).argmax(dim=-1) == true[new]).double().mean()) for some in (pool, without)
     )

@@ -55,20 +55,40 @@ def fitted() -> Pool:
 
 
 # ---------------------------------------------------------------------- items and folds
-def test_each_class_has_equal_shares_of_the_folds():
+@pytest.mark.parametrize(("trusted", "divisions"), [(TRUSTED, 1), (50, 1), (49, 3), (20, 3)])
+def test_each_class_has_equal_shares_of_the_folds(trusted, divisions):
     points, true, given = problem()
-    data = pool_data(table_of(points), given)
-    for label in range(CLASSES):
-        counts = np.bincount(data.fold[true[:TRUSTED] == label], minlength=pool_data_module.FOLDS)
+    data = pool_data(table_of(points), given, trusted)
+    assert (data.repeats, data.folds.shape) == (divisions, (divisions, trusted))
+    for folds in data.folds:
+        for label in range(CLASSES):
+            counts = np.bincount(folds[true[:trusted] == label], minlength=pool_data_module.FOLDS)
+            assert counts.max() - counts.min() <= 1
+        counts = np.bincount(folds)
+        assert len(counts) == pool_data_module.FOLDS
         assert counts.max() - counts.min() <= 1
-    assert np.bincount(data.fold).tolist() == [TRUSTED // pool_data_module.FOLDS] * pool_data_module.FOLDS
-    assert not torch.equal(data.fold, pool_data(data.table, given, seed=1).fold)
+    assert not torch.equal(data.folds, pool_data(data.table, given, trusted, seed=1).folds)
 
 
-def test_few_trusted_items_have_one_fold_each():
+def test_few_trusted_items_are_divided_into_folds_in_different_ways():
     points, _, given = problem()
-    assert sorted(pool_data(table_of(points), given, trusted=3).fold.tolist()) == [0, 1, 2]
-    assert pool_data(table_of(points), given, trusted=0).num_trusted == 0
+    data = pool_data(table_of(points), given, trusted=30)
+    together = [folds[:, None] == folds for folds in data.folds]
+    assert not any(torch.equal(together[one], together[other]) for one, other in [(0, 1), (0, 2), (1, 2)])
+    assert data.splits.shape == (3 * pool_data_module.FOLDS, 30)
+    for split, left_out in enumerate(data.splits):
+        assert data.division(split) == split // pool_data_module.FOLDS
+        assert torch.equal(left_out, data.folds[data.division(split)] == split % pool_data_module.FOLDS)
+
+
+def test_fewer_trusted_items_than_folds_have_one_fold_each():
+    points, _, given = problem()
+    data = pool_data(table_of(points), given, trusted=3)
+    assert data.folds.sort(dim=1).values.tolist() == [[0, 1, 2]] * 3
+    assert data.splits.sum(dim=1).tolist() == [1] * 9
+    for number in (0, 1):
+        data = pool_data(table_of(points), given, trusted=number)
+        assert (data.num_trusted, data.splits.shape) == (number, (0, number))
 
 
 @pytest.mark.parametrize("reversed_table", [False, True])
@@ -82,9 +102,9 @@ def test_too_many_items_are_drawn_at_random_but_the_same_for_any_order(monkeypat
         other = pool_data(table, given)
         assert torch.equal(other.trusted_numbers, data.trusted_numbers)
         assert set(table.numbers[other.untrusted].tolist()) == set(data.untrusted.tolist())
-        for row, position, fold in zip(other.trusted, other.position, other.fold, strict=True):
+        assert torch.equal(other.folds, data.folds)
+        for row, position in zip(other.trusted, other.position, strict=True):
             assert data.trusted_numbers[position] == table.numbers[row]
-            assert data.fold[position] == fold
         assert torch.equal(other.labels, given.flip(0))
     assert (data.num_trusted, len(data.trusted), data.num_untrusted, len(data.untrusted)) == (20, 20, 50, 50)
     assert (data.trusted < TRUSTED).all()
@@ -149,11 +169,11 @@ def test_held_out_predictions_do_not_depend_on_the_label_of_the_item():
     changed.labels[item] = (changed.labels[item] + 1) % CLASSES
 
     def predictions(some: PoolData, fold: int) -> torch.Tensor:
-        members = Members(some, noisy, Prior(1e-4), Prior(1e-3), Prior(1e-3), held_out=fold)
+        members = Members(some, noisy, Prior(1e-4), Prior(1e-3), Prior(1e-3), left_out=data.folds[0] == fold)
         members.complete(dict.fromkeys(["tuned", "glc_tuned", *DISCRIMINANTS], 0.8), PRIOR)
         return members.log_probs(torch.tensor([item]))
 
-    own, other = int(data.fold[item]), int(data.fold[item] + 1) % pool_data_module.FOLDS
+    own, other = int(data.folds[0, item]), int(data.folds[0, item] + 1) % pool_data_module.FOLDS
     torch.testing.assert_close(predictions(changed, own), predictions(data, own), atol=1e-6, rtol=0)
     difference = (predictions(changed, other) - predictions(data, other)).abs().amax(dim=-1)
     assert (difference > 1e-3).all()  # every member was fitted to this label
@@ -163,10 +183,10 @@ def test_pool_predicts_held_out_labels_of_all_members(fitted):
     _, true, _ = problem()
     members = [*MEMBERS, *DISCRIMINANTS]
     assert list(fitted.members.data.members) == members
-    assert fitted.held_out.shape == (TRUSTED, len(members) + 1, CLASSES)
+    assert fitted.held_out.shape == (1, TRUSTED, len(members) + 1, CLASSES)
     assert torch.equal(fitted.labels, true[:TRUSTED])
-    torch.testing.assert_close(fitted.held_out.exp().sum(dim=-1), torch.ones(TRUSTED, len(members) + 1))
-    accuracies = (fitted.held_out.argmax(dim=-1) == fitted.labels[:, None]).double().mean(dim=0)
+    torch.testing.assert_close(fitted.held_out.exp().sum(dim=-1), torch.ones(1, TRUSTED, len(members) + 1))
+    accuracies = (fitted.held_out[0].argmax(dim=-1) == fitted.labels[:, None]).double().mean(dim=0)
     named = dict(zip([*members, pooling.POOL], accuracies.tolist(), strict=True))
     assert named["plain"] < 0.6 < 0.8 < named["glc"]
     assert named[pooling.POOL] >= named["glc"] - 0.04
@@ -270,28 +290,69 @@ def test_scales_are_those_of_labels_that_the_models_were_not_fitted_to(monkeypat
     monkeypatch.setattr(pooling, "best_prior", lambda *_: Prior(1e-3))
     monkeypatch.setattr(pooling, "best_scale", recorded)
     fit_pool(data, noisy_head(data), 1e-4)
-    numbers = [*(data.folds != fold for fold in range(5)), torch.ones(TRUSTED)]
+    numbers = [*~data.splits, torch.ones(TRUSTED)]
     once = [int(chosen.sum()) for chosen in numbers]
     assert [number for number, _ in seen] == once * 4  # two tuned members and two discriminants
     assert [expected for _, expected in seen] == [1.0] * 12 + [0.3] * 12
 
 
-def test_scales_of_a_fold_have_not_seen_its_labels():
+def test_repeated_predictions_do_not_outweigh_the_priors_of_scales_and_weights():
     points, _, given = problem()
     data = pool_data(table_of(points), given)
+    labels = data.labels[:20]
+    logits = data.table.logits(noisy_head(data), torch.arange(20))
+    for expected in (0.3, 1.0):
+        once = best_scale(logits, labels, expected=expected)
+        assert best_scale(logits.repeat(3, 1), labels.repeat(3), expected=expected, repeats=3) == once != expected
+    log_probs = torch.stack([(scale * logits).log_softmax(dim=-1) for scale in (-1.0, 0.1, 1.0, 2.0, 4.0, 8.0)], dim=1)
+    once = pool_weights(log_probs, labels, items=10.0)
+    again = pool_weights(log_probs.repeat(3, 1, 1), labels.repeat(3), items=30.0)
+    torch.testing.assert_close(again, once, atol=1e-4, rtol=0)
+
+
+def test_pool_of_few_trusted_items_has_predictions_of_each_division_into_folds():
+    points, _, given = problem()
+    data = pool_data(table_of(points), given, trusted=30)
+    pool = fit_pool(data, noisy_head(data), 1e-4)
+    assert pool.held_out.shape == (3, 30, len(data.members) + 1, CLASSES)
+    assert (pool.held_out[0] != pool.held_out[1]).flatten(1).any(dim=1).all()
+    correct = pool.held_out.mean(dim=0).argmax(dim=-1) == pool.labels[:, None]
+    for name, right in zip([*data.members, POOL], correct.t(), strict=True):
+        assert torch.equal(pool.held_out_correct[name], right)
+
+    def gain_of_division(division: int) -> float:
+        members = copy.copy(pool.members)
+        members.data = dataclasses.replace(data, folds=data.folds[[division]])
+        return dataclasses.replace(pool, members=members, held_out=pool.held_out[[division]]).gain
+
+    gains = [gain_of_division(division) for division in range(3)]
+    assert pool.gain == pytest.approx(sum(gains) / 3)
+    assert max(gains) - min(gains) > 0.01
+
+
+@pytest.mark.parametrize("trusted", [TRUSTED, 30])
+def test_scales_of_a_fold_have_not_seen_its_labels(trusted):
+    points, _, given = problem()
+    data = pool_data(table_of(points), given, trusted)
     noisy = noisy_head(data)
     fits = FoldFits(data, noisy, (Prior(1e-4), Prior(1e-3), Prior(1e-3)))
-    masks = [others for _, others in fits]
-    assert len(masks) == data.num_folds + 1
-    for fold, others in enumerate(masks[:-1]):
-        assert torch.equal(others, data.folds != fold)
-    assert masks[-1].all()
-    assert torch.equal(fits.labels, data.labels[:TRUSTED])
-    predicted = fits.predict(Members.center_logits, CLASSES, name="tuned")
-    for fold, (members, _) in enumerate(list(fits)[:-1]):
-        here = data.folds == fold
-        expected = data.table.logits(members.heads["plain"], data.trusted_numbers[here])
-        torch.testing.assert_close(predicted[here], expected)
+    repeats = 3 if trusted < pool_data_module.FEW_TRUSTED else 1
+    *splits, (whole, everything, times) = fits
+    assert len(splits) == len(data.splits) == 5 * repeats
+    assert (whole is fits.whole, everything.all(), times) == (True, True, repeats)
+    assert torch.equal(fits.labels, data.labels[:trusted].repeat(repeats))
+    predicted = fits.predict(Members.center_logits, CLASSES, name="tuned").unflatten(0, (repeats, trusted))
+    for split, (members, others, times) in enumerate(splits):
+        division, left_out = data.division(split), data.splits[split]
+        assert times == 1
+        others = others.unflatten(0, (repeats, trusted))
+        assert torch.equal(others[division], ~left_out)
+        assert others.sum() == (~left_out).sum()  # predictions of this division only
+        here = fits.left_out[split].unflatten(0, (repeats, trusted))
+        assert torch.equal(here[division], left_out)
+        assert here.sum() == left_out.sum()
+        expected = data.table.logits(members.heads["plain"], data.trusted_numbers[left_out])
+        torch.testing.assert_close(predicted[division, left_out], expected)
 
 
 def test_members_completed_with_the_scales_of_a_pool_are_those_of_the_pool(fitted):
@@ -307,7 +368,7 @@ def gain_of(plain: torch.Tensor, tuned: torch.Tensor, pool: torch.Tensor, fitted
     """The gain of a pool with these predictions, `(n, K)` logits, for the trusted items."""
     held_out = fitted.held_out.clone()
     for name, logits in {"plain": plain, "tuned": tuned, POOL: pool}.items():
-        held_out[:, [*fitted.members.data.members, POOL].index(name)] = logits.log_softmax(dim=-1)
+        held_out[:, :, [*fitted.members.data.members, POOL].index(name)] = logits.log_softmax(dim=-1)
     return dataclasses.replace(fitted, held_out=held_out).gain
 
 

@@ -296,10 +296,10 @@ def test_accuracy_of_plain_training_is_that_of_a_linear_model_of_all_labels_with
     data, prior = members.data, members.priors[0]
     assert data.num_untrusted == 540
     right = 0
-    for fold in range(data.num_folds):
-        rows = torch.cat([data.trusted[data.fold != fold], data.untrusted])
+    for held_out in data.splits:
+        rows = torch.cat([data.trusted[~held_out], data.untrusted])
         head = data.table.fit(rows, data.labels[rows], 3, penalty=prior.penalty, prior=prior.root)
-        left_out = data.trusted[data.fold == fold]
+        left_out = data.trusted[held_out]
         right += int((data.table.logits(head, left_out).argmax(dim=-1) == data.labels[left_out]).sum())
     way = run.trainer.verdict.ways["no_correction"]
     assert way.accuracy == pytest.approx(right / 60, abs=1.01 / 60)  # the fit starts elsewhere

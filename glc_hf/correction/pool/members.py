@@ -45,17 +45,22 @@ def label_losses(log_probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def best_scale(
-    logits: Tensor, labels: Tensor, reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor, expected: float = 1.0
+    logits: Tensor,
+    labels: Tensor,
+    reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    expected: float = 1.0,
+    repeats: int = 1,
 ) -> float:
     """
-    The t with the lowest sum of the losses of t · logits, plus 3 · (log t − log `expected`)², a prior for few labels.
+    The t with the lowest sum of the losses of t · logits, plus 3 · (log t − log `expected`)², a prior for few labels,
+    each of which is there `repeats` times.
 
     A model of noisy labels is as sure as these labels are, not as it should be of true ones. The labels must not be
     those that the model was fitted to, of which it is too sure.
     """
     scales = torch.logspace(-1.5, 0.75, 46)
     losses = [label_losses((scale * logits.double()).log_softmax(dim=-1), labels).sum() for scale in scales]
-    penalty = _SCALE_ITEMS * (scales / expected).log().square()
+    penalty = repeats * _SCALE_ITEMS * (scales / expected).log().square()
     return float(scales[(reduce(torch.stack(losses)) + penalty).argmin()])
 
 
@@ -144,7 +149,7 @@ class Members:
         prior ([`Prior`]): Of the members that are fitted on untrusted items too.
         trusted_prior ([`Prior`]): Of the members that are fitted on trusted items only.
         tuning_prior ([`Prior`]): The same for members that start from another one.
-        held_out (`int`, *optional*): Fold of the trusted items that are left out.
+        left_out (`Tensor` of shape `(n,)`, *optional*): Which of the trusted items of all processes are left out.
 
     Attributes:
         matrix: The refined matrix; `None` with several sources.
@@ -161,7 +166,7 @@ class Members:
         prior: Prior,
         trusted_prior: Prior,
         tuning_prior: Prior,
-        held_out: int | None = None,
+        left_out: Tensor | None = None,
     ) -> None:
         table, labels, classes = data.table, data.labels, data.num_labels
         self.data, self.noisy = data, noisy
@@ -170,7 +175,7 @@ class Members:
         self.given_weight = 1.0
         self.matrix: Tensor | None = None
         self.sources: SourceModel | None = None
-        mine = data.trusted if held_out is None else data.trusted[data.fold != held_out]
+        mine = data.trusted if left_out is None else data.trusted[~left_out[data.position]]
         self._trusted = mine
         rows = torch.cat([mine, data.untrusted])
         plain = table.fit(rows, labels[rows], classes, penalty=prior.penalty, start=noisy, prior=prior.root)
@@ -178,7 +183,7 @@ class Members:
             "plain": plain,
             "trusted": table.fit(mine, labels[mine], classes, penalty=trusted_prior.penalty, prior=trusted_prior.root),
         }
-        self.heads["glc"] = self._fit_corrected(mine, held_out)
+        self.heads["glc"] = self._fit_corrected(mine, left_out)
         if data.voted is not None:
             most_votes = data.voted.majority(table.numbers)
             most_votes[mine] = labels[mine]
@@ -193,15 +198,15 @@ class Members:
             torch.arange(len(mine)), labels[mine], classes, penalty=trusted_prior.penalty, prior=root
         )
 
-    def _fit_corrected(self, mine: Tensor, held_out: int | None) -> LinearHead:
+    def _fit_corrected(self, mine: Tensor, left_out: Tensor | None) -> LinearHead:
         """Fit `glc`, and the matrix or the sources with it, on the trusted rows `mine` and the untrusted rows."""
         data = self.data
         if data.voted is not None:
-            left_out = None if held_out is None else data.numbers_of_fold(held_out)
-            self.heads["votes"], head, self.sources = fit_with_votes(data, mine, self.priors[0], left_out)
+            numbers = None if left_out is None else data.trusted_numbers[left_out].numpy()
+            self.heads["votes"], head, self.sources = fit_with_votes(data, mine, self.priors[0], numbers)
             return head
         # The first round makes nearly all of the difference.
-        rounds = 2 if held_out is None else 1
+        rounds = 2 if left_out is None else 1
         self.matrix, head = fit_with_matrix(data, self.noisy, mine, data.untrusted, self.priors[0], rounds)
         return head
 

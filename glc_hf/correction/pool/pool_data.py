@@ -38,6 +38,10 @@ _VOTES_DISCRIMINANTS = {"discriminant": 0.2, "given_discriminant": 0.6}
 # Strength of these weights, in trusted items: with one source, and with several, which have more members.
 _WEIGHT_ITEMS, _VOTES_WEIGHT_ITEMS = 10.0, 20.0
 FOLDS = 5
+# With fewer trusted items, predictions depend much on which items are in a fold together: they are divided into folds
+# several times.
+FEW_TRUSTED = 50
+_REPEATS = 3
 _MAX_TRUSTED, _MAX_UNTRUSTED = 2000, 20_000
 _MAX_PRODUCTS = 4 * 10**9  # items × features × classes of one fit
 
@@ -51,10 +55,9 @@ class PoolData:
         table: The features.
         trusted, untrusted: Table rows of the items of each kind that are used.
         labels: `(N,)`, the given label of each table row.
-        fold: `(len(trusted),)`, the fold of each trusted item.
-        position: `(len(trusted),)`, its position in `trusted_numbers`.
+        position: `(len(trusted),)`, the position of each trusted item in `trusted_numbers`.
         trusted_numbers, untrusted_numbers: Numbers of the items of each kind, of all processes, ascending.
-        folds: The folds of `trusted_numbers`.
+        folds: `(R, len(trusted_numbers))`, the fold of each trusted item, R times.
         num_labels: K.
         voted: The votes on the items, if there are several sources of labels.
     """
@@ -63,7 +66,6 @@ class PoolData:
     trusted: Tensor
     untrusted: Tensor
     labels: Tensor
-    fold: Tensor
     position: Tensor
     trusted_numbers: Tensor
     untrusted_numbers: Tensor
@@ -129,10 +131,12 @@ class PoolData:
         most = max(2 * num_labels, _MAX_PRODUCTS // (table.features.shape[1] * num_labels))
         trusted = _some("pool trusted", seed, trusted, min(most, _MAX_TRUSTED))
         untrusted = _some("pool untrusted", seed, untrusted, min(most, _MAX_UNTRUSTED))
-        # Folds with equal shares of each class: by class, then at random.
-        order = np.lexsort((random_uint64("fold", seed, trusted), labels[trusted]))
-        fold = np.empty(len(trusted), dtype=np.int64)
-        fold[order] = np.arange(len(trusted)) % min(FOLDS, max(len(trusted), 1))
+        folds = np.empty((_REPEATS if len(trusted) < FEW_TRUSTED else 1, len(trusted)), dtype=np.int64)
+        for repeat, fold in enumerate(folds):
+            # Folds with equal shares of each class: by class, then at random.
+            purpose = f"fold {repeat}" if repeat else "fold"
+            order = np.lexsort((random_uint64(purpose, seed, trusted), labels[trusted]))
+            fold[order] = np.arange(len(trusted)) % min(FOLDS, max(len(trusted), 1))
         rows, others = (_ascending(table, numbers) for numbers in (trusted, untrusted))
         position = torch.from_numpy(np.searchsorted(trusted, table.numbers[rows].numpy()))
         return cls(
@@ -140,11 +144,10 @@ class PoolData:
             rows,
             others,
             torch.from_numpy(np.asarray(labels))[table.numbers],
-            torch.from_numpy(fold)[position],
             position,
             torch.from_numpy(trusted),
             torch.from_numpy(untrusted),
-            torch.from_numpy(fold),
+            torch.from_numpy(folds),
             num_labels,
             voted,
         )
@@ -160,13 +163,20 @@ class PoolData:
         return np.sort(np.concatenate([self.trusted_numbers.numpy(), self.untrusted_numbers.numpy()]))
 
     @property
-    def num_folds(self) -> int:
-        """Number of folds."""
-        return int(self.folds.max()) + 1 if len(self.folds) else 0
+    def repeats(self) -> int:
+        """R, how often the trusted items are divided into folds."""
+        return len(self.folds)
 
-    def numbers_of_fold(self, fold: int) -> np.ndarray:
-        """Numbers of the trusted items of a fold, of all processes."""
-        return self.trusted_numbers[self.folds == fold].numpy()
+    @cached_property
+    def splits(self) -> Tensor:
+        """`(R · folds, n)`: which trusted items each fold leaves out; empty with fewer than two of them."""
+        number = int(self.folds.max()) + 1 if self.folds.numel() else 0
+        number = number if number > 1 else 0
+        return (self.folds[:, None] == torch.arange(number)[:, None]).flatten(0, 1)
+
+    def division(self, split: int) -> int:
+        """In which division into folds a split is."""
+        return split * self.repeats // len(self.splits)
 
     def weight_for(self, share: float, trusted: int) -> float:
         """Weight of each of these trusted items that gives them a share of the loss; at least 1."""

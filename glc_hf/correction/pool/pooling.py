@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -23,12 +22,11 @@ from glc_hf.correction.pool.members import (
     label_losses,
     scaled,
 )
-from glc_hf.correction.pool.pool_data import DISCRIMINANTS, MEMBERS, PoolData
+from glc_hf.correction.pool.pool_data import DISCRIMINANTS, FEW_TRUSTED, MEMBERS, PoolData
 from glc_hf.lbfgs import minimize
 
 
 POOL = "pool"
-_FEW_TRUSTED = 50  # with fewer, the models of all labels have the correlated prior, too
 # Weight of the given label of an item beside the pool's prediction for it: 1 if errors depend on the class only, 0 if
 # they follow from the features. Trusted items don't say which; 0.3 is close to the best weight for either.
 _GIVEN_WEIGHT = 0.3
@@ -45,8 +43,8 @@ class Pool:
         members: The members, fitted on all trusted items.
         weights: `(M,)`, in the order of the members.
         first_weights: The weights of the other members, with which the discriminants were fitted.
-        held_out: `(n, M + 1, K)` log-probabilities of the members and of the pool for the n trusted items, each from a
-            fit without the item. The same on every process.
+        held_out: `(R, n, M + 1, K)` log-probabilities of the members and of the pool for the n trusted items, for each
+            division into folds, from fits without the item. The same on every process.
         labels: `(n,)`, their labels.
         given_weight: Weight of the given label of an item, or of the votes on it, beside the pool's prediction for it.
     """
@@ -65,8 +63,8 @@ class Pool:
 
     @property
     def held_out_correct(self) -> dict[str, Tensor]:
-        """Whether each member and the pool predicted the label of each trusted item, from a fit without the item."""
-        correct = (self.held_out.argmax(dim=-1) == self.labels[:, None]).t()
+        """Whether each member and the pool predicted the label of each trusted item, from fits without the item."""
+        correct = (self.held_out.mean(dim=0).argmax(dim=-1) == self.labels[:, None]).t()
         return dict(zip([*self.members.data.members, POOL], correct, strict=True))
 
     @property
@@ -74,18 +72,17 @@ class Pool:
         """
         How much better trusted labels are predicted than by a model of all labels as they are: the sum of the
         differences of the losses, for the pool or for `tuned`, whichever gains more. Each model was fitted without the
-        item, and is first made as sure as it should be, on the other folds.
+        item, and is first made as sure as it should be, on the other folds. The mean over the divisions into folds.
         """
         data = self.members.data
-        named = dict(zip([*data.members, POOL], self.held_out.unbind(dim=1), strict=True))
 
         def loss(name: str) -> float:
-            total, log_probs = 0.0, named[name]
-            for fold in range(data.num_folds):
-                here = data.folds == fold
+            total, predicted = 0.0, self.held_out[:, :, [*data.members, POOL].index(name)]
+            for split, here in enumerate(data.splits):
+                log_probs = predicted[data.division(split)]
                 scale = best_scale(log_probs[~here], self.labels[~here])
                 total += float(label_losses((scale * log_probs[here]).log_softmax(dim=-1), self.labels[here]).sum())
-            return total
+            return total / data.repeats
 
         return loss("plain") - min(loss("tuned"), loss(POOL))
 
@@ -111,7 +108,9 @@ class Pool:
         of these items, `(n,)`, -1 where they are not known."""
         known = noisy >= 0
         likelihood = self.members.log_label_likelihood(noisy[known])
-        self.given_weight = _best_weight(self.held_out[known, -1], likelihood, self.labels[known])
+        predicted = self.held_out[:, known, -1].flatten(0, 1)
+        repeats = len(self.held_out)
+        self.given_weight = _best_weight(predicted, likelihood.repeat(repeats, 1), self.labels[known].repeat(repeats))
 
 
 def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
@@ -127,45 +126,60 @@ def fit_pool(data: PoolData, noisy: LinearHead, penalty: float) -> Pool:
     correlated = data.table.correlated_prior()
     roots = [None] if correlated is None else [None, correlated]
     # Few trusted items have large weights beside the untrusted ones, and need a prior there, too.
-    few = data.num_trusted < _FEW_TRUSTED
+    few = data.num_trusted < FEW_TRUSTED
     priors = Prior(penalty, correlated if few else None), best_prior(data, roots), best_prior(data, roots, noisy)
     fits, num_labels = FoldFits(data, noisy, priors), data.num_labels
-    labels, weigh = fits.labels, partial(pool_weights, items=data.weight_items)
+    labels = fits.labels
     first, prior = (torch.tensor(list(names.values())) for names in (data.first_members, data.members))
+
+    def weigh(log_probs: Tensor, others: Tensor, prior: Tensor, repeats: int) -> Tensor:
+        return pool_weights(log_probs[others], labels[others], prior, items=data.weight_items * repeats)
+
     for name in fits.whole.tuned:
         logits = fits.predict(Members.center_logits, num_labels, name=name)
-        for members, others in fits:
-            members.tune(name, best_scale(logits[others], labels[others]))
+        for members, others, repeats in fits:
+            members.tune(name, best_scale(logits[others], labels[others], repeats=repeats))
     log_probs = fits.predict(Members.log_probs, len(first), num_labels)
-    first_weights = [weigh(log_probs[others], labels[others], first) for _, others in fits]
+    first_weights = [weigh(log_probs, others, first, repeats) for _, others, repeats in fits]
     votes = None if data.voted is None else fits.predict(Members.log_evidence, num_labels)
     if data.scatter_root is not None:
-        for (members, others), weights in zip(fits, first_weights, strict=True):
+        for (members, others, _), weights in zip(fits, first_weights, strict=True):
             given_weight = 1.0
             if votes is not None:
                 given_weight = _best_weight(combine(log_probs[others], weights), votes[others], labels[others])
             members.fit_discriminants(weights, given_weight)
         for name in DISCRIMINANTS:
             logits = fits.predict(Members.logits, num_labels, name=name)
-            for members, others in fits:
-                members.scale(name, best_scale(logits[others], labels[others], expected=DISCRIMINANT_SCALE))
+            for members, others, repeats in fits:
+                scale = best_scale(logits[others], labels[others], expected=DISCRIMINANT_SCALE, repeats=repeats)
+                members.scale(name, scale)
     log_probs = fits.predict(Members.log_probs, len(prior), num_labels)
-    pooled = torch.zeros(data.num_trusted, 1, num_labels)
-    for fold in range(data.num_folds):
-        here = data.folds == fold
-        pooled[here, 0] = combine(log_probs[here], weigh(log_probs[~here], labels[~here], prior))
+    pooled = torch.zeros(len(labels), 1, num_labels)
+    for (_, others, _), here in zip(fits, fits.left_out, strict=False):
+        pooled[here, 0] = combine(log_probs[here], weigh(log_probs, others, prior, 1))
     held_out, weight = torch.cat([log_probs, pooled], dim=1), _GIVEN_WEIGHT
     if votes is not None:
         weight = _best_weight(pooled[:, 0], votes, labels)
-    return Pool(fits.whole, weigh(log_probs, labels, prior), first_weights[-1], held_out, labels, weight)
+    everything = torch.ones_like(labels, dtype=torch.bool)
+    return Pool(
+        fits.whole,
+        weigh(log_probs, everything, prior, data.repeats),
+        first_weights[-1],
+        held_out.unflatten(0, (data.repeats, data.num_trusted)),
+        labels[: data.num_trusted],
+        weight,
+    )
 
 
 class FoldFits:
     """
     The members fitted without each fold of the trusted items, and on all of these items.
 
-    Iterating yields each fit with the mask, `(n,)`, of the trusted items that its weights and scales are chosen on:
-    those that are not in its fold. Other fits predict them.
+    Each trusted item is in one fold of every division into folds, so n items and R divisions have R · n predictions:
+    first those of the first division.
+
+    Iterating yields each fit with the mask, `(R · n,)`, of the predictions that its weights and scales are chosen on,
+    and with how often each item is in it: the other folds of the same division, or everything. Other fits make them.
 
     Args:
         data ([`PoolData`]): The items.
@@ -174,31 +188,37 @@ class FoldFits:
 
     Attributes:
         whole: The fit on all items.
-        labels: `(n,)`, the labels of the trusted items of all processes.
+        left_out: `(R · folds, R · n)`: the predictions that each fit without a fold makes.
+        labels: `(R · n,)`, the labels of the trusted items of all processes.
     """
 
     def __init__(self, data: PoolData, noisy: LinearHead, priors: tuple[Prior, Prior, Prior]) -> None:
         self.data, self.whole = data, Members(data, noisy, *priors)
-        folds = range(data.num_folds if data.num_folds > 1 else 0)
-        self._fits = [Members(data, noisy, *priors, held_out=fold) for fold in folds]
+        self._fits = [Members(data, noisy, *priors, left_out=left_out) for left_out in data.splits]
         labels = torch.zeros(data.num_trusted, dtype=torch.int64)
         labels[data.position] = data.labels[data.trusted]
-        self.labels = data.table.reduce(labels)
+        self.labels = data.table.reduce(labels).repeat(data.repeats)
+        # Whether each prediction is made in the same division as each split.
+        divisions = torch.tensor([data.division(split) for split in range(len(data.splits))])
+        own = (divisions[:, None] == torch.arange(data.repeats)).repeat_interleave(data.num_trusted, dim=1)
+        self.left_out = own & data.splits.repeat(1, data.repeats)
+        self._others = own & ~self.left_out
 
-    def __iter__(self) -> Iterator[tuple[Members, Tensor]]:
-        for fold, members in enumerate(self._fits):
-            yield members, self.data.folds != fold
-        yield self.whole, torch.ones_like(self.data.folds, dtype=torch.bool)
+    def __iter__(self) -> Iterator[tuple[Members, Tensor, int]]:
+        for members, others in zip(self._fits, self._others, strict=True):
+            yield members, others, 1
+        yield self.whole, torch.ones_like(self.labels, dtype=torch.bool), self.data.repeats
 
     def predict(self, predict: Callable[..., Tensor], *shape: int, **options: str) -> Tensor:
-        """`(n, *shape)`: what `predict` returns for each trusted item with the fit without it, on every process; 0 for
-        a single item."""
+        """`(R · n, *shape)`: what `predict` returns for each trusted item with the fits without it, on every process;
+        0 for a single item."""
         data = self.data
-        values = torch.zeros(data.num_trusted, *shape)
-        for fold, members in enumerate(self._fits):
-            here = data.fold == fold
-            values[data.position[here]] = predict(members, data.trusted[here], **options)
-        return data.table.reduce(values)
+        values = torch.zeros(data.repeats, data.num_trusted, *shape)
+        for split, (members, left_out) in enumerate(zip(self._fits, data.splits, strict=True)):
+            mine = left_out[data.position]
+            predicted = predict(members, data.trusted[mine], **options)
+            values[data.division(split)].index_copy_(0, data.position[mine], predicted)
+        return data.table.reduce(values).flatten(0, 1)
 
 
 def _best_weight(log_probs: Tensor, votes: Tensor, labels: Tensor) -> float:
@@ -249,8 +269,8 @@ def best_prior(data: PoolData, roots: Sequence[Tensor | None], center: LinearHea
     """The prior (around `center`) with which trusted items predict the others best, over the folds, with one of these
     roots."""
     table, classes = data.table, data.num_labels
-    folds = range(data.num_folds) if data.num_trusted > 1 else range(0)
-    rows = [(data.trusted[data.fold != fold], data.trusted[data.fold == fold]) for fold in folds]
+    masks = [left_out[data.position] for left_out in data.splits]
+    rows = [(data.trusted[~left_out], data.trusted[left_out]) for left_out in masks]
     near = [None if center is None else _scaled_to(data, center, kept) for kept, _ in rows]
     best, lowest = Prior(_PENALTIES[0]), math.inf
     for root in roots:
