@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from glc_hf.correction.linear import FeatureTable, LinearHead, Prior
 from glc_hf.correction.pool.pool_data import PoolData
-from glc_hf.randomness import random_uint64
 
 
 MISSING_ROWS = {
@@ -27,9 +24,6 @@ _ALWAYS_ENOUGH = 5
 # Largest accepted probability that chance alone makes any class look rare.
 _SIGNIFICANCE = 0.05
 _TRUSTED_SHARE = 0.15  # of the loss of a linear model
-_EVIDENCE_FOLDS = 3
-_FEWEST_ITEMS = 50  # with fewer untrusted items, differences can be equal by chance, and their standard error is 0
-_LOWEST = 1e-6  # probability of a label
 
 
 def fill_missing_rows(
@@ -276,35 +270,3 @@ def fit_with_matrix(
         trusted_weight=data.weight_for(_TRUSTED_SHARE, int(counts.sum())),
         rounds=rounds,
     )
-
-
-def matrix_evidence(data: PoolData, penalty: float) -> float:
-    """
-    How clearly the errors of the noisy labels depend on the class only.
-
-    Two models are fitted to the untrusted items without a fold: one of the true labels with a matrix, and one of the
-    noisy labels themselves, which can follow any error that is linear in the features. For the items of the fold, the
-    difference of the log-probabilities of the noisy labels; over all folds, its mean in standard errors. It is
-    positive if the matrix explains the labels better, and negative if such errors depend on the example. Every
-    untrusted label counts, so that few trusted items are enough. It is 0 with fewer than 50 untrusted items.
-
-    Args:
-        data ([`PoolData`]): The items.
-        penalty (`float`): Weight decay of the models.
-    """
-    table, labels = data.table, data.labels
-    draws = random_uint64("evidence", 0, table.numbers[data.untrusted].numpy())
-    fold_of = torch.from_numpy((draws % np.uint64(_EVIDENCE_FOLDS)).astype(np.int64))
-    sums = torch.zeros(3, dtype=torch.float64)
-    for fold in range(_EVIDENCE_FOLDS):
-        fitted, others = data.untrusted[fold_of != fold], data.untrusted[fold_of == fold]
-        noisy = table.fit(fitted, labels[fitted], data.num_labels, penalty=penalty)
-        matrix, head = fit_with_matrix(data, noisy, data.trusted, fitted, Prior(penalty), rounds=2)
-        own = labels[others].unsqueeze(1)
-        explained = (table.logits(head, others).double().softmax(dim=-1) @ matrix).clamp(min=_LOWEST).gather(1, own)
-        direct = table.logits(noisy, others).double().softmax(dim=-1).clamp(min=_LOWEST).gather(1, own)
-        difference = explained.log() - direct.log()
-        sums += torch.stack([torch.ones_like(difference).sum(), difference.sum(), difference.square().sum()])
-    number, total, squares = table.reduce(sums).tolist()
-    variance = squares / number - (total / number) ** 2 if number >= _FEWEST_ITEMS else 0.0
-    return total / math.sqrt(number * variance) if variance > 0 else 0.0

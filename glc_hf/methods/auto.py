@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
+from glc_hf.correction.pool.evidence import matrix_evidence
 from glc_hf.correction.pool.pool_data import PoolData
 from glc_hf.correction.pool.pooling import POOL, Pool, fit_pool
-from glc_hf.correction.refinement import matrix_evidence
 from glc_hf.correction.reliability import missing_classes_warning
 from glc_hf.correction.verdict import (
     FINAL,
@@ -93,21 +93,23 @@ class Auto(GoldLossCorrection):
        only, on all labels, with the corrected loss, to the labels that the others make probable, and others (see
        [`~correction.pool.members.Members`]). Each predicts the trusted rows that it was not fitted to. The matrix is
        the one that explains the noisy labels best.
-    2. The last stage trains the network, for the epochs of the run. There are four cases:
+    2. The last stage trains the network, for the epochs of the run. The first case that applies:
 
        - No model predicts trusted labels better than a model of all labels as they are: the noisy labels are good. The
          stage trains on all rows, of which 15 % are trusted. The network learns how probable each label of the
          embedded rows is, given the linear models and the given label (see
          [`~correction.pool.pooling.Pool.posterior`]). Other rows have the corrected loss.
        - The errors depend on the class: the matrix explains the noisy labels clearly better than a model of them (see
-         [`~correction.refinement.matrix_evidence`]). For two thirds of the stage, the network learns these
+         [`~correction.pool.evidence.matrix_evidence`]). For two thirds of the stage, the network learns these
          probabilities, and then all rows have the corrected loss. 30 % of the rows are trusted.
+       - The models predict trusted labels only a little better, and the errors are random: a model of the noisy labels
+         predicts trusted labels better than noisy ones. The same as for good labels.
        - The errors probably depend on the class: the matrix is better, but not clearly. The network learns these
          probabilities to the end.
        - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
          The first 60 % of the stage trains on probabilities in which the given label has less weight, and the rest
-         on trusted rows. If the models predict trusted labels only a little better than a model of all labels, the
-         whole stage trains on these probabilities.
+         on trusted rows. If the models predict trusted labels only a little better, and a model of the noisy labels
+         has not learned their errors, the whole stage trains on these probabilities.
 
     With the votes of several sources, the last stage learns these probabilities instead of the corrected loss, given
     the linear models and the votes. The likelihood of the votes alone would teach it to repeat rules that are wrong:

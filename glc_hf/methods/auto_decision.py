@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from glc_hf.correction.pool.evidence import Evidence
 from glc_hf.correction.pool.pooling import POOL
 from glc_hf.correction.verdict import difference_interval
 
@@ -24,6 +25,9 @@ _CLEAR_GAIN, _LARGE_GAIN = 2.5, 6.0
 # Standard errors by which the matrix explains the noisy labels better than a model of them, if errors probably depend
 # on the class, and if they clearly do.
 _EVIDENCE, _CLEAR_EVIDENCE = 2.5, 5.0
+# Standard errors by which a model of the noisy labels predicts true labels better than noisy ones, if errors are
+# random, or worse, if it learns them.
+_RANDOM = 2.5
 # Parts of the last stage that train on all rows.
 ALL_ROWS, BOTH = 1.0, 0.6
 # Models that follow the votes, and models that learn from trusted labels how far to use the noisy ones.
@@ -51,7 +55,7 @@ class Decision:
     corrects: bool = False
 
 
-def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None) -> Decision:
+def decide(correct: dict[str, torch.Tensor], gain: float, evidence: Evidence | None) -> Decision:
     """
     Decide what the last stage trains on.
 
@@ -62,16 +66,19 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None
        given ones have full weight.
     2. The matrix explains the noisy labels clearly better than a model of them, so that errors depend on the class:
        the same, then the corrected loss, which would repeat errors that depend on the example.
-    3. It explains them better, but not clearly: as in the first case.
-    4. The gain is small: estimated labels to the end, in which the given ones have less weight.
-    5. Otherwise such labels for a part of the stage, then trusted rows.
+    3. The gain is small, and a model of the noisy labels predicts trusted labels better than noisy ones, so that it
+       can't learn the errors: as in the first case.
+    4. The matrix explains them better, but not clearly: as in the first case, with more trusted rows.
+    5. The gain is small, and the model of the noisy labels does not predict trusted labels much worse than noisy ones:
+       estimated labels to the end, in which the given ones have less weight.
+    6. Otherwise such labels for a part of the stage, then trusted rows.
 
     Args:
         correct (`dict`): For each model and the pool, whether it predicts each trusted item that it was not fitted to.
         gain (`float`): How much better trusted labels are predicted than by a model of all labels as they are, see
             [`~correction.pool.pooling.Pool.gain`].
-        evidence (`float`, *optional*): How clearly the matrix explains the noisy labels, see
-            [`~correction.refinement.matrix_evidence`]; `None` if they are votes of several sources.
+        evidence ([`~correction.pool.evidence.Evidence`], *optional*): What kind of errors the noisy labels have;
+            `None` if they are votes of several sources.
     """
 
     def best(names: tuple[str, ...]) -> torch.Tensor:
@@ -93,17 +100,26 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: float | None
     if gain < _CLEAR_GAIN:
         reason = f"{start} with estimated labels that are close to the given ones, because these are good: {why}."
         return Decision(ALL_ROWS, reason, _PLAIN_SHARE, class_errors=True)
-    better = f"the matrix explains the noisy labels better than a model of them (by {evidence:.1f} standard errors)"
-    if evidence > _CLEAR_EVIDENCE:
+    better = (
+        f"the matrix explains the noisy labels better than a model of them (by {evidence.matrix:.1f} standard errors)"
+    )
+    if evidence.matrix > _CLEAR_EVIDENCE:
         reason = (
             f"{start} with estimated labels, and then with the corrected loss, because errors depend on the class: "
             f"{better}."
         )
         return Decision(ALL_ROWS, reason, class_errors=True, corrects=True)
-    if evidence > _EVIDENCE:
+    if gain < _LARGE_GAIN and evidence.random > _RANDOM:
+        reason = (
+            f"{start} with estimated labels that are close to the given ones, because errors are random: a model of "
+            f"the noisy labels predicts trusted labels better than noisy ones (by {evidence.random:.1f} standard "
+            "errors)."
+        )
+        return Decision(ALL_ROWS, reason, _PLAIN_SHARE, class_errors=True)
+    if evidence.matrix > _EVIDENCE:
         reason = f"{start} with estimated labels, because errors probably depend on the class: {better}."
         return Decision(ALL_ROWS, reason, class_errors=True)
-    if gain < _LARGE_GAIN:
+    if gain < _LARGE_GAIN and evidence.random > -_RANDOM:
         return Decision(ALL_ROWS, f"{start} with estimated labels, because the noisy labels may be good: {why}.")
     return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
 

@@ -1,24 +1,17 @@
 # Copyright 2026 The glc_hf team. Licensed under the Apache License, Version 2.0.
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glc_hf import CorruptionMatrix
-from glc_hf.correction.linear import FeatureTable
-from glc_hf.correction.pool.pool_data import PoolData
 from glc_hf.correction.refinement import (
-    matrix_evidence,
     most_likely_matrix,
     rare_class_threshold,
     shrink_rare_classes,
 )
-from tests.correction.test_pool import as_two_processes
 
 
 # ---------------------------------------------------------------------------------------------- maximum likelihood
@@ -186,75 +179,3 @@ def test_soft_labels_that_are_impossible_for_every_class_leave_the_matrix_finite
     estimate = torch.eye(2, dtype=torch.float64)
     refined = most_likely_matrix(probs, torch.tensor([[0.5, 0.5], [0.0, 1.0]]), estimate, torch.tensor([1.0, 1.0]))
     torch.testing.assert_close(refined, estimate)
-
-
-# ---------------------------------------------------------------------------------------------- evidence for a matrix
-NEXT_CLASS = 0.7 * torch.eye(3) + 0.3 * torch.eye(3).roll(1, dims=1)
-
-
-def _items(noise: str, rows: int = 3000, trusted: int = 60, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Features of three overlapping Gaussian classes, given labels, and how many of the first rows are trusted."""
-    generator = torch.Generator().manual_seed(seed)
-    true = torch.randint(3, (rows,), generator=generator)
-    points = 2 * torch.eye(3, 6)[true] + torch.randn(rows, 6, generator=generator)
-    if noise == "class":  # the next class, for any example
-        noisy = torch.multinomial(NEXT_CLASS[true], 1, generator=generator).squeeze(1)
-    else:  # a rule sees the example, and uses three features that say nothing about the class
-        noisy = (points[:, :3] + points[:, 3:]).argmax(dim=-1)
-    assert (noisy == true).double().mean() == pytest.approx(0.75, abs=0.08)
-    return points, torch.where(torch.arange(rows) < trusted, true, noisy), trusted
-
-
-def _data(table: FeatureTable, given: torch.Tensor, trusted: int) -> PoolData:
-    return PoolData.of(table, given.numpy(), np.arange(trusted), np.arange(trusted, len(given)), 3, seed=0)
-
-
-def _evidence(points: torch.Tensor, given: torch.Tensor, trusted: int) -> float:
-    return matrix_evidence(_data(FeatureTable(points, torch.arange(len(points))), given, trusted), penalty=1e-4)
-
-
-@pytest.mark.parametrize("trusted", [12, 60, 300])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_evidence_is_clear_for_errors_of_classes_and_negative_for_errors_of_a_rule(seed: int, trusted: int) -> None:
-    assert _evidence(*_items("class", trusted=trusted, seed=seed)) > 5
-    assert _evidence(*_items("rule", trusted=trusted, seed=seed)) < -5
-
-
-def test_evidence_is_that_of_items_that_the_models_were_not_fitted_to() -> None:
-    """A model of random labels explains the labels that it was fitted to, and no others."""
-    generator = torch.Generator().manual_seed(0)
-    points, given = torch.randn(400, 40, generator=generator), torch.randint(3, (400,), generator=generator)
-    assert _evidence(points, given, trusted=60) > 0
-
-
-def test_evidence_grows_with_the_number_of_untrusted_items() -> None:
-    points, given, trusted = _items("class", rows=6000)
-    some = _evidence(points[:1500], given[:1500], trusted)
-    assert _evidence(points, given, trusted) == pytest.approx(2 * some, rel=0.4)  # as the square root of their number
-
-
-@pytest.mark.parametrize("untrusted", [0, 1, 2, 5, 20, 49])
-def test_fewer_than_50_untrusted_items_are_no_evidence(untrusted: int) -> None:
-    points, given, trusted = _items("class")
-
-    def evidence(rows: int) -> float:
-        return _evidence(points[: trusted + rows], given[: trusted + rows], trusted)
-
-    assert evidence(untrusted) == 0.0
-    assert evidence(50) != 0.0
-
-
-@pytest.mark.parametrize("noise", ["class", "rule"])
-def test_evidence_does_not_depend_on_how_items_are_split_over_processes(noise: str) -> None:
-    points, given, trusted = _items(noise, rows=1000)
-    alone = _evidence(points, given, trusted)
-
-    def run(rank: int, reduce: Callable) -> float:
-        # One process has four times as many items as the other, in reverse order.
-        mine = torch.arange(1000).flip(0)
-        mine = mine[(mine % 5 == 0) == (rank == 0)]
-        return matrix_evidence(_data(FeatureTable(points[mine], mine, reduce), given, trusted), penalty=1e-4)
-
-    first, second = as_two_processes(run)
-    assert first == second
-    assert first == pytest.approx(alone, abs=0.05)  # the optimizer's path differs by rounding

@@ -6,13 +6,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from glc_hf.correction.pool.evidence import Evidence
 from glc_hf.correction.pool.pool_data import _VOTES_MEMBERS, MEMBERS
 from glc_hf.correction.pool.pooling import POOL
 from glc_hf.methods.auto_decision import ALL_ROWS, BOTH, Decision, decide, is_better
 
 
 CLEAR_GAIN, LARGE_GAIN = 2.5, 6.0  # sums of differences of losses
-EVIDENCE, CLEAR = 2.5, 5.0  # standard errors
+EVIDENCE, CLEAR, RANDOM = 2.5, 5.0, 2.5  # standard errors
 
 
 def flags(right: int, of: int = 100) -> torch.Tensor:
@@ -20,12 +21,19 @@ def flags(right: int, of: int = 100) -> torch.Tensor:
 
 
 def decided(
-    right: dict[str, int], evidence: float | None = 0.0, of: int = 100, others: int = 0, gain: float = 50.0
+    right: dict[str, int],
+    evidence: float | None = 0.0,
+    of: int = 100,
+    others: int = 0,
+    gain: float = 50.0,
+    random: float = 0.0,
 ) -> Decision:
-    """The decision where models predict these numbers of labels, and all others `others` labels."""
+    """The decision where models predict these numbers of labels, and all others `others` labels. Without `evidence`,
+    the labels are votes."""
     members = MEMBERS if evidence is not None else _VOTES_MEMBERS
     everything = dict.fromkeys([*members, POOL], others) | right
-    return decide({name: flags(number, of) for name, number in everything.items()}, gain, evidence)
+    found = None if evidence is None else Evidence(evidence, random)
+    return decide({name: flags(number, of) for name, number in everything.items()}, gain, found)
 
 
 def case_of(decision: Decision) -> str:
@@ -68,6 +76,28 @@ def test_corrected_loss_needs_a_matrix_that_clearly_explains_the_labels(right, e
     """How many labels single models predict does not matter: a matrix can describe the errors where models of trusted
     rows are good, and not describe them where a model with it is good."""
     assert case_of(decided({POOL: 90, **right}, evidence)) == case
+
+
+@pytest.mark.parametrize(
+    ("gain", "evidence", "random", "case"),
+    [
+        (CLEAR_GAIN - 0.01, 0.0, -20.0, "good"),
+        (CLEAR_GAIN, 0.0, RANDOM + 0.01, "good"),
+        (CLEAR_GAIN, EVIDENCE + 0.01, RANDOM + 0.01, "good"),
+        (LARGE_GAIN - 0.01, -20.0, 20.0, "good"),
+        (LARGE_GAIN, 0.0, 20.0, "example"),
+        (CLEAR_GAIN, CLEAR + 0.01, 20.0, "class"),
+        (CLEAR_GAIN, 0.0, RANDOM, "to the end"),
+        (CLEAR_GAIN, EVIDENCE + 0.01, RANDOM, "probably class"),
+        (CLEAR_GAIN, EVIDENCE + 0.01, -20.0, "probably class"),
+        (CLEAR_GAIN, 0.0, -RANDOM + 0.01, "to the end"),
+        (CLEAR_GAIN, 0.0, -RANDOM, "example"),
+    ],
+)
+def test_errors_that_a_model_of_the_noisy_labels_learns_or_not_decide_where_the_gain_is_small(
+    gain, evidence, random, case
+):
+    assert case_of(decided({"plain": 70, POOL: 78}, evidence, gain=gain, random=random)) == case
 
 
 # ---------------------------------------------------------------------- votes
@@ -139,6 +169,13 @@ def test_reason_of_good_labels_names_the_numbers_behind_it():
     assert decided({"plain": 90, POOL: 88}, gain=0.0).reason == (
         "The last stage trains on all rows with estimated labels that are close to the given ones, because these are "
         "good: a model of the labels as they are predicts 90.0% of 100 trusted labels, and a pool of models 88.0%."
+    )
+
+
+def test_reason_of_random_errors_names_the_number_behind_it():
+    assert decided({"plain": 70, POOL: 78}, gain=3.0, random=3.21).reason == (
+        "The last stage trains on all rows with estimated labels that are close to the given ones, because errors are "
+        "random: a model of the noisy labels predicts trusted labels better than noisy ones (by 3.2 standard errors)."
     )
 
 
