@@ -243,6 +243,25 @@ def test_probable_labels_to_the_end_use_the_given_ones_as_decided(tmp_path, monk
     assert resumed.class_errors == class_errors
 
 
+def test_labels_with_random_errors_are_trained_on_as_they_are(tmp_path, monkeypatch):
+    decision = Decision(ALL_ROWS, "As they are.", 0.15, class_errors=True, as_given=True)
+    monkeypatch.setattr(auto, "decide", lambda *_: decision)
+    rows = rows_of_kind("good")
+    run = train(tmp_path, rows, max_steps=6)
+    method = run.trainer.method
+    assert len(method.posterior_items) == 0
+    assert method.last_stage() == Stage("all", trusted_share=0.15)
+    assert run.trainer.corruption_matrix is not None
+    logits = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    batch = LabelBatch(torch.tensor([0, 1, -100]), torch.tensor([False, True, False]), torch.tensor([3, 7, 8]))
+    expected = torch.nn.functional.cross_entropy(logits, batch.labels, reduction="none")
+    torch.testing.assert_close(method.item_losses(logits, batch), expected)
+    resumed = copy.copy(method)
+    resumed.as_given = False
+    resumed.load_state(method.state())
+    assert resumed.as_given
+
+
 # ---------------------------------------------------------------------- items that judge
 @pytest.mark.parametrize("kind", ["good", "useless"])
 def test_items_that_judge_have_no_loss_before_two_thirds_of_the_steps(runs, kind):

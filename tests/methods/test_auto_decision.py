@@ -40,6 +40,7 @@ def case_of(decision: Decision) -> str:
     """The case of a decision. Every field but the reason depends on the case only."""
     cases = {
         "good": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True),
+        "random": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True, as_given=True),
         "class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True, corrects=True),
         "probably class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True),
         "to the end": Decision(ALL_ROWS, decision.reason, 0.3),
@@ -82,9 +83,9 @@ def test_corrected_loss_needs_a_matrix_that_clearly_explains_the_labels(right, e
     ("gain", "evidence", "random", "case"),
     [
         (CLEAR_GAIN - 0.01, 0.0, -20.0, "good"),
-        (CLEAR_GAIN, 0.0, RANDOM + 0.01, "good"),
-        (CLEAR_GAIN, EVIDENCE + 0.01, RANDOM + 0.01, "good"),
-        (LARGE_GAIN - 0.01, -20.0, 20.0, "good"),
+        (CLEAR_GAIN, 0.0, RANDOM + 0.01, "random"),
+        (CLEAR_GAIN, EVIDENCE + 0.01, RANDOM + 0.01, "random"),
+        (LARGE_GAIN - 0.01, -20.0, 20.0, "random"),
         (LARGE_GAIN, 0.0, 20.0, "example"),
         (CLEAR_GAIN, CLEAR + 0.01, 20.0, "class"),
         (CLEAR_GAIN, 0.0, RANDOM, "to the end"),
@@ -174,8 +175,8 @@ def test_reason_of_good_labels_names_the_numbers_behind_it():
 
 def test_reason_of_random_errors_names_the_number_behind_it():
     assert decided({"plain": 70, POOL: 78}, gain=3.0, random=3.21).reason == (
-        "The last stage trains on all rows with estimated labels that are close to the given ones, because errors are "
-        "random: a model of the noisy labels predicts trusted labels better than noisy ones (by 3.2 standard errors)."
+        "The last stage trains on all rows with the labels as they are, because errors are random: a model of the "
+        "noisy labels predicts trusted labels better than noisy ones (by 3.2 standard errors)."
     )
 
 
