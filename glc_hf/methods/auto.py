@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from glc_hf.correction.pool.evidence import matrix_evidence
+from glc_hf.correction.pool.evidence import noise_evidence
 from glc_hf.correction.pool.pool_data import PoolData
 from glc_hf.correction.pool.pooling import POOL, Pool, fit_pool
 from glc_hf.correction.reliability import missing_classes_warning
@@ -100,7 +100,7 @@ class Auto(GoldLossCorrection):
          embedded rows is, given the linear models and the given label (see
          [`~correction.pool.pooling.Pool.posterior`]). Other rows have the corrected loss.
        - The errors depend on the class: the matrix explains the noisy labels clearly better than a model of them (see
-         [`~correction.pool.evidence.matrix_evidence`]). For two thirds of the stage, the network learns these
+         [`~correction.pool.evidence.noise_evidence`]). For two thirds of the stage, the network learns these
          probabilities, and then all rows have the corrected loss. 30 % of the rows are trusted.
        - The models predict trusted labels only a little better, and the errors are random: a model of the noisy labels
          predicts trusted labels better than noisy ones. The stage trains on all rows with the labels as they are.
@@ -276,7 +276,7 @@ class Auto(GoldLossCorrection):
                 logger.warning(missing)
         self.numbers = data.trusted_numbers
         correct = pool.held_out_correct
-        decision = decide(correct, pool.gain, None if self.counts_votes else matrix_evidence(data, probe.penalty))
+        decision = decide(correct, pool.gain, None if self.counts_votes else noise_evidence(data, probe.penalty))
         self.mixed_part, self.trusted_share = decision.mixed_part, decision.trusted_share
         self.class_errors, self.corrects = decision.class_errors, decision.corrects
         self.as_given = decision.as_given

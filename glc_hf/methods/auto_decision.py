@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from glc_hf.correction.pool.evidence import Evidence
+from glc_hf.correction.pool.evidence import NoiseEvidence
 from glc_hf.correction.pool.pooling import POOL
 from glc_hf.correction.verdict import difference_interval
 
@@ -57,7 +57,7 @@ class Decision:
     as_given: bool = False
 
 
-def decide(correct: dict[str, torch.Tensor], gain: float, evidence: Evidence | None) -> Decision:
+def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidence | None) -> Decision:
     """
     Decide what the last stage trains on.
 
@@ -79,7 +79,7 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: Evidence | N
         correct (`dict`): For each model and the pool, whether it predicts each trusted item that it was not fitted to.
         gain (`float`): How much better trusted labels are predicted than by a model of all labels as they are, see
             [`~correction.pool.pooling.Pool.gain`].
-        evidence ([`~correction.pool.evidence.Evidence`], *optional*): What kind of errors the noisy labels have;
+        evidence ([`~correction.pool.evidence.NoiseEvidence`], *optional*): What kind of errors the noisy labels have;
             `None` if they are votes of several sources.
     """
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from glc_hf.correction.linear import FeatureTable
-from glc_hf.correction.pool.evidence import Evidence, matrix_evidence
+from glc_hf.correction.pool.evidence import NoiseEvidence, noise_evidence
 from glc_hf.correction.pool.pool_data import PoolData
 from tests.correction.test_pool import as_two_processes
 
@@ -38,8 +38,8 @@ def _data(table: FeatureTable, given: torch.Tensor, trusted: int) -> PoolData:
     return PoolData.of(table, given.numpy(), np.arange(trusted), np.arange(trusted, len(given)), 3, seed=0)
 
 
-def _evidence(points: torch.Tensor, given: torch.Tensor, trusted: int) -> Evidence:
-    return matrix_evidence(_data(FeatureTable(points, torch.arange(len(points))), given, trusted), penalty=1e-4)
+def _evidence(points: torch.Tensor, given: torch.Tensor, trusted: int) -> NoiseEvidence:
+    return noise_evidence(_data(FeatureTable(points, torch.arange(len(points))), given, trusted), penalty=1e-4)
 
 
 @pytest.mark.parametrize("trusted", [12, 60, 300])
@@ -88,10 +88,10 @@ def test_evidence_grows_with_the_square_root_of_the_number_of_untrusted_items() 
 def test_fewer_than_50_untrusted_items_are_no_evidence(untrusted: int) -> None:
     points, given, trusted = _items("class")
 
-    def evidence(rows: int) -> Evidence:
+    def evidence(rows: int) -> NoiseEvidence:
         return _evidence(points[: trusted + rows], given[: trusted + rows], trusted)
 
-    assert evidence(untrusted) == Evidence(0.0, 0.0)
+    assert evidence(untrusted) == NoiseEvidence(0.0, 0.0)
     assert 0.0 not in (evidence(50).matrix, evidence(50).random)
 
 
@@ -100,11 +100,11 @@ def test_evidence_does_not_depend_on_how_items_are_split_over_processes(noise: s
     points, given, trusted = _items(noise, rows=1000)
     alone = _evidence(points, given, trusted)
 
-    def run(rank: int, reduce: Callable) -> Evidence:
+    def run(rank: int, reduce: Callable) -> NoiseEvidence:
         # One process has four times as many items as the other, in reverse order.
         mine = torch.arange(1000).flip(0)
         mine = mine[(mine % 5 == 0) == (rank == 0)]
-        return matrix_evidence(_data(FeatureTable(points[mine], mine, reduce), given, trusted), penalty=1e-4)
+        return noise_evidence(_data(FeatureTable(points[mine], mine, reduce), given, trusted), penalty=1e-4)
 
     first, second = as_two_processes(run)
     assert first == second

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from glc_hf.correction.pool.evidence import Evidence
+from glc_hf.correction.pool.evidence import NoiseEvidence
 from glc_hf.correction.pool.pool_data import _VOTES_MEMBERS, MEMBERS
 from glc_hf.correction.pool.pooling import POOL
 from glc_hf.methods.auto_decision import ALL_ROWS, BOTH, Decision, decide, is_better
@@ -32,7 +32,7 @@ def decided(
     the labels are votes."""
     members = MEMBERS if evidence is not None else _VOTES_MEMBERS
     everything = dict.fromkeys([*members, POOL], others) | right
-    found = None if evidence is None else Evidence(evidence, random)
+    found = None if evidence is None else NoiseEvidence(evidence, random)
     return decide({name: flags(number, of) for name, number in everything.items()}, gain, found)
 
 

@@ -22,7 +22,7 @@ _LOWEST = 1e-6  # probability of a label
 
 
 @dataclass(frozen=True)
-class Evidence:
+class NoiseEvidence:
     """
     What kind of errors the noisy labels have. Both numbers are in standard errors.
 
@@ -38,7 +38,7 @@ class Evidence:
     random: float
 
 
-def matrix_evidence(data: PoolData, penalty: float) -> Evidence:
+def noise_evidence(data: PoolData, penalty: float) -> NoiseEvidence:
     """
     How clearly the errors of the noisy labels depend on the class only, and how clearly they are random.
 
@@ -76,10 +76,10 @@ def matrix_evidence(data: PoolData, penalty: float) -> Evidence:
         )
     number, total, squares, losses, squared_losses, times, true_losses = table.reduce(sums).tolist()
     if number < _FEWEST_ITEMS:
-        return Evidence(0.0, 0.0)
+        return NoiseEvidence(0.0, 0.0)
     variance = squares / number - (total / number) ** 2
     spread = squared_losses / number - (losses / number) ** 2
-    return Evidence(
+    return NoiseEvidence(
         total / math.sqrt(number * variance) if variance > 0 else 0.0,
         # Each trusted item has a loss for every fold.
         (losses / number - true_losses / times) / math.sqrt(spread * _FOLDS / times) if spread > 0 else 0.0,
