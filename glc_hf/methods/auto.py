@@ -103,7 +103,7 @@ class Auto(GoldLossCorrection):
          [`~correction.pool.evidence.noise_evidence`]). For two thirds of the stage, the network learns these
          probabilities, and then all rows have the corrected loss. 30 % of the rows are trusted.
        - The models predict trusted labels only a little better, and the errors are random: a model of the noisy labels
-         predicts trusted labels better than noisy ones. The stage trains on all rows with the labels as they are.
+         predicts trusted labels better than noisy ones. The stage trains on all rows with the corrected loss.
        - The errors probably depend on the class: the matrix is better, but not clearly. The network learns these
          probabilities to the end.
        - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
@@ -129,7 +129,6 @@ class Auto(GoldLossCorrection):
         "trusted_share",
         "class_errors",
         "corrects",
-        "as_given",
         "numbers",
         "control",
         "plain",
@@ -149,8 +148,6 @@ class Auto(GoldLossCorrection):
         self.class_errors = False
         # Whether estimated labels are left for the corrected loss after two thirds of the last stage.
         self.corrects = False
-        # Whether the last stage trains on the labels as they are.
-        self.as_given = False
         # Trusted items that judge the final model; empty once they have.
         self.judges = torch.empty(0, dtype=torch.int64)
         # Numbers of trusted items, and whether models that were not trained on them predicted their labels: the pool
@@ -279,11 +276,10 @@ class Auto(GoldLossCorrection):
         decision = decide(correct, pool.gain, None if self.counts_votes else noise_evidence(data, probe.penalty))
         self.mixed_part, self.trusted_share = decision.mixed_part, decision.trusted_share
         self.class_errors, self.corrects = decision.class_errors, decision.corrects
-        self.as_given = decision.as_given
         logger.info(decision.reason)
         if decision.class_errors and self.args.estimator != "paired":
             pool.given_weight = 1.0
-        if not self.as_given:
+        if decision.estimates:
             self._set_posteriors(pool, probe.untrusted_numbers)
         self.control, self.plain = correct[POOL], correct["plain"]
         linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
@@ -348,7 +344,6 @@ class Auto(GoldLossCorrection):
             "trusted_share": torch.tensor(self.trusted_share, dtype=torch.float64),
             "class_errors": torch.tensor(self.class_errors),
             "corrects": torch.tensor(self.corrects),
-            "as_given": torch.tensor(self.as_given),
             "numbers": self.numbers,
             "control": self.control,
             "plain": self.plain,
@@ -362,14 +357,11 @@ class Auto(GoldLossCorrection):
         self.control, self.plain = state["control"], state["plain"]
         self.mixed_part, self.trusted_share = float(state["mixed_part"]), float(state["trusted_share"])
         self.class_errors, self.corrects = bool(state["class_errors"]), bool(state["corrects"])
-        self.as_given = bool(state["as_given"])
         self.posterior_items, self.posteriors = state["posterior_items"], state["posteriors"]
 
     # ------------------------------------------------------------------ the last stage
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
-        if self.as_given:
-            losses = batch.cross_entropy(logits)
-        elif len(self.posterior_items):
+        if len(self.posterior_items):
             losses = self._posterior_losses(logits, batch)
         else:
             losses = super().item_losses(logits, batch)

@@ -46,7 +46,7 @@ class Decision:
         class_errors: Whether errors depend on the class at most, so that the estimated labels use the given ones for
             all that they say.
         corrects: Whether the last third of the stage has the corrected loss.
-        as_given: Whether there are no estimated labels, but the given ones.
+        estimates: Whether there are estimated labels. Otherwise the whole stage has the corrected loss.
     """
 
     mixed_part: float
@@ -54,7 +54,7 @@ class Decision:
     trusted_share: float = CORRECTED_SHARE
     class_errors: bool = False
     corrects: bool = False
-    as_given: bool = False
+    estimates: bool = True
 
 
 def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidence | None) -> Decision:
@@ -69,7 +69,7 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidenc
     2. The matrix explains the noisy labels clearly better than a model of them, so that errors depend on the class:
        the same, then the corrected loss, which would repeat errors that depend on the example.
     3. The gain is small, and a model of the noisy labels predicts trusted labels better than noisy ones, so that it
-       can't learn the errors: the labels as they are. Estimated ones can have errors that a model learns.
+       can't learn the errors: the corrected loss. Estimated labels can have errors that a model learns.
     4. The matrix explains them better, but not clearly: as in the first case, with more trusted rows.
     5. The gain is small, and the model of the noisy labels does not predict trusted labels much worse than noisy ones:
        estimated labels to the end, in which the given ones have less weight.
@@ -113,10 +113,10 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidenc
         return Decision(ALL_ROWS, reason, class_errors=True, corrects=True)
     if gain < _LARGE_GAIN and evidence.random > _RANDOM:
         reason = (
-            f"{start} with the labels as they are, because errors are random: a model of the noisy labels predicts "
+            f"{start} with the corrected loss, because errors are random: a model of the noisy labels predicts "
             f"trusted labels better than noisy ones (by {evidence.random:.1f} standard errors)."
         )
-        return Decision(ALL_ROWS, reason, _PLAIN_SHARE, class_errors=True, as_given=True)
+        return Decision(ALL_ROWS, reason, _PLAIN_SHARE, class_errors=True, estimates=False)
     if evidence.matrix > _EVIDENCE:
         reason = f"{start} with estimated labels, because errors probably depend on the class: {better}."
         return Decision(ALL_ROWS, reason, class_errors=True)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
-from glc_hf import CorruptionMatrix
+from glc_hf import CorruptionMatrix, corrected_cross_entropy
 from glc_hf.correction.pool.pooling import POOL, Pool
 from glc_hf.correction.verdict import load_verdict
 from glc_hf.data import feature_files
@@ -243,23 +243,19 @@ def test_probable_labels_to_the_end_use_the_given_ones_as_decided(tmp_path, monk
     assert resumed.class_errors == class_errors
 
 
-def test_labels_with_random_errors_are_trained_on_as_they_are(tmp_path, monkeypatch):
-    decision = Decision(ALL_ROWS, "As they are.", 0.15, class_errors=True, as_given=True)
+def test_without_estimated_labels_all_rows_have_the_corrected_loss(tmp_path, monkeypatch):
+    decision = Decision(ALL_ROWS, "Random errors.", 0.15, class_errors=True, estimates=False)
     monkeypatch.setattr(auto, "decide", lambda *_: decision)
     rows = rows_of_kind("good")
     run = train(tmp_path, rows, max_steps=6)
     method = run.trainer.method
     assert len(method.posterior_items) == 0
     assert method.last_stage() == Stage("all", trusted_share=0.15)
-    assert run.trainer.corruption_matrix is not None
     logits = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
-    batch = LabelBatch(torch.tensor([0, 1, -100]), torch.tensor([False, True, False]), torch.tensor([3, 7, 8]))
-    expected = torch.nn.functional.cross_entropy(logits, batch.labels, reduction="none")
-    torch.testing.assert_close(method.item_losses(logits, batch), expected)
-    resumed = copy.copy(method)
-    resumed.as_given = False
-    resumed.load_state(method.state())
-    assert resumed.as_given
+    labels, trusted = torch.tensor([0, 1, -100]), torch.tensor([False, True, False])
+    matrix = run.trainer.corruption_matrix
+    expected = corrected_cross_entropy(logits, labels, matrix, trusted, reduction="none")
+    torch.testing.assert_close(method.item_losses(logits, LabelBatch(labels, trusted, torch.tensor([3, 7, 8]))), expected)
 
 
 # ---------------------------------------------------------------------- items that judge

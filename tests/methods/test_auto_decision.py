@@ -40,7 +40,7 @@ def case_of(decision: Decision) -> str:
     """The case of a decision. Every field but the reason depends on the case only."""
     cases = {
         "good": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True),
-        "random": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True, as_given=True),
+        "random": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True, estimates=False),
         "class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True, corrects=True),
         "probably class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True),
         "to the end": Decision(ALL_ROWS, decision.reason, 0.3),
@@ -175,7 +175,7 @@ def test_reason_of_good_labels_names_the_numbers_behind_it():
 
 def test_reason_of_random_errors_names_the_number_behind_it():
     assert decided({"plain": 70, POOL: 78}, gain=3.0, random=3.21).reason == (
-        "The last stage trains on all rows with the labels as they are, because errors are random: a model of the "
+        "The last stage trains on all rows with the corrected loss, because errors are random: a model of the "
         "noisy labels predicts trusted labels better than noisy ones (by 3.2 standard errors)."
     )
 
