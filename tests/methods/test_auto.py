@@ -255,7 +255,9 @@ def test_without_estimated_labels_all_rows_have_the_corrected_loss(tmp_path, mon
     labels, trusted = torch.tensor([0, 1, -100]), torch.tensor([False, True, False])
     matrix = run.trainer.corruption_matrix
     expected = corrected_cross_entropy(logits, labels, matrix, trusted, reduction="none")
-    torch.testing.assert_close(method.item_losses(logits, LabelBatch(labels, trusted, torch.tensor([3, 7, 8]))), expected)
+    torch.testing.assert_close(
+        method.item_losses(logits, LabelBatch(labels, trusted, torch.tensor([3, 7, 8]))), expected
+    )
 
 
 # ---------------------------------------------------------------------- items that judge
