@@ -55,6 +55,17 @@ def direct_logits(points: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
     return x @ inverse @ means.t() - 0.5 * ((means @ inverse) * means).sum(1) + rates.log()
 
 
+@pytest.mark.parametrize("width", [96, 768])
+def test_a_few_rows_of_uneven_classes_are_separated(width):
+    """With few rows, the rates of the classes and the scatter do not agree: B has eigenvalues above 1."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.tensor([0] * 60 + [1] * 37 + [2] * 3)
+    centers = 2.0 * torch.randn(3, width, generator=generator)
+    points = centers[labels] + torch.randn(100, width, generator=generator)
+    head = fit(points, torch.nn.functional.one_hot(labels).float())
+    assert (table_of(points).logits(head, torch.arange(100)).argmax(dim=1) == labels).all()
+
+
 @pytest.mark.parametrize("certain", [True, False])
 def test_logits_are_those_of_the_equations(certain):
     points, labels = gaussians()

@@ -11,7 +11,10 @@ classes, W = T − Σ_k π_k m_k m_kᵀ, and the logits of features x are
 
 for standardized features. With S = 0.6 · T + 0.4 · I, which is the same in every fit, and M = (m_1, …, m_K),
 
-    V⁻¹ M = S⁻¹ M (I − 0.6 · diag(π) Mᵀ S⁻¹ M)⁻¹.
+    V⁻¹ M = S⁻¹ M P (I − B)⁻¹ P⁻¹,    B = 0.6 · P Mᵀ S⁻¹ M P,    P = diag(√π).
+
+B says how much of the scatter lies between the classes. T, π and M are not of the same rows, so with few rows B can
+have eigenvalues above 1, with which V is no covariance and logits have the wrong sign. They are cut off at 0.95.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from glc_hf.correction.linear import FeatureTable, LinearHead
 
 
 _SHRINKAGE = 0.4  # weight of the identity
+_MOST_BETWEEN = 0.95  # largest eigenvalue of B
 
 
 def scatter_root(table: FeatureTable) -> Tensor | None:
@@ -66,8 +70,10 @@ class DiscriminantFit:
         means = (sums[:, :-1] - counts * table.mean.double().cpu()) / scale / counts.clamp(min=1.0)
         rates = (counts.squeeze(1) + 1.0) / (counts.sum() + self.num_labels)
         solved = torch.cholesky_solve(means.t(), self.root)  # S⁻¹ M
-        identity = torch.eye(self.num_labels, dtype=torch.float64)
-        weight = solved @ torch.linalg.inv(identity - (1 - _SHRINKAGE) * rates.unsqueeze(1) * (means @ solved))
+        roots = rates.sqrt()
+        values, vectors = torch.linalg.eigh((1 - _SHRINKAGE) * roots.unsqueeze(1) * (means @ solved) * roots)
+        inverse = vectors / (1 - values.clamp(max=_MOST_BETWEEN)) @ vectors.t()
+        weight = (solved * roots) @ inverse / roots
         bias = rates.log() - 0.5 * (means * weight.t()).sum(dim=1)
         return LinearHead(
             (weight * math.sqrt(width)).float().to(table.device),
