@@ -285,6 +285,22 @@ class GLCConfig(
         text = json.dumps(self.changed_arguments(), indent=2, default=str)
         (folder / ARGUMENTS_FILE).write_text(text, encoding="utf-8")
 
+    def updates_per_epoch(self, rows: int) -> int:
+        """Number of optimizer steps of an epoch with this many rows, on all processes together."""
+        batch = self._rows_per_update
+        return max(rows // batch if self.dataloader_drop_last else -(-rows // batch), 1)
+
+    def epochs_with(self, rows: int) -> float:
+        """Number of epochs of a stage with this many rows per epoch: `num_train_epochs`, unless `max_steps` is set."""
+        if self.max_steps <= 0:
+            return self.num_train_epochs
+        whole, rest = divmod(self.max_steps, self.updates_per_epoch(rows))
+        return whole + min(rest * self._rows_per_update / rows, 1.0)
+
+    @property
+    def _rows_per_update(self) -> int:
+        return self.train_batch_size * self.gradient_accumulation_steps * self.world_size
+
 
 class UnpicklableArguments:
     """Stands in for a [`GLCConfig`] while `Trainer` saves: its pickle is an empty dictionary."""

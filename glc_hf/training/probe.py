@@ -91,12 +91,8 @@ class ProbeStage(TrainedStage):
         if share is None:
             return None
         untrusted = self.data.numbers_of("untrusted")
-        seen = args.num_train_epochs * len(self._labels)
-        if args.max_steps > 0:
-            batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-            rows: Any = self.trainer.train_dataset
-            seen = args.max_steps * batch * len(self._labels) / len(rows)
-        most = max(int(share * seen), _FEWEST_EMBEDDED)
+        rows: Any = self.trainer.train_dataset
+        most = max(int(share * args.epochs_with(len(rows)) * len(self._labels)), _FEWEST_EMBEDDED)
         if len(untrusted) <= most:
             return None
         order = np.argsort(random_uint64("embed", args.seed, untrusted), kind="stable")

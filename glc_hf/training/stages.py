@@ -375,9 +375,7 @@ def max_steps_for(trainer: StageTrainer) -> int:
         return args.max_steps
     if args.max_steps > 0:
         return max(args.max_steps, min_updates)
-    rows = len(trainer.stage_rows())
-    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    updates = (rows // batch if args.dataloader_drop_last else -(-rows // batch)) * args.num_train_epochs
+    updates = args.updates_per_epoch(len(trainer.stage_rows())) * args.num_train_epochs
     return min_updates if updates < min_updates else args.max_steps
 
 

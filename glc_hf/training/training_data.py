@@ -162,6 +162,11 @@ class MapData(TrainingData):
                 "labeled rows with `mark_trusted(dataset, indices=…)`, or use method 'no_correction'."
             )
         if method.needs_untrusted and self.rows.count("untrusted") == 0:
+            if self.votes is not None:
+                raise ValueError(
+                    "no untrusted row has a vote, so there is nothing to learn from: check the columns of the votes "
+                    "(-1 and None are missing votes), or train on the trusted rows alone with method 'trusted_only'."
+                )
             raise ValueError(
                 f"method {method.name!r} needs untrusted rows, but column {column!r} marks every row as trusted. With "
                 "only trusted labels there is nothing to correct: use method 'trusted_only', or mark fewer rows with "
@@ -184,10 +189,7 @@ class MapData(TrainingData):
         size = self.rows.num_rows - len(self.rows.held_out)
         args, mixed = trainer.args, None
         if stage.mixed_part < 1.0:
-            total = args.num_train_epochs * size
-            if args.max_steps > 0:
-                total = args.max_steps * args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-            mixed = round(stage.mixed_part * total)
+            mixed = round(stage.mixed_part * args.epochs_with(size) * size)
         return MixedSampler(trusted, stage.trusted_share, size, self.args.seed, mixed)
 
     def for_training(self, trainer: Any, stage: Stage, trusted_share: float) -> FlaggedRows:

@@ -204,6 +204,15 @@ def test_rows_without_a_vote_and_a_label_are_not_used(tmp_path, caplog):
     trainer.train()
 
 
+def test_no_vote_on_any_untrusted_row_is_an_error_about_the_votes(tmp_path):
+    data, _ = voted_rows()
+    for name in SOURCES:
+        votes = [vote if flag else None for vote, flag in zip(data[name], data["trusted"], strict=True)]
+        data = data.remove_columns(name).add_column(name, votes)
+    with pytest.raises(ValueError, match="no untrusted row has a vote, so there is nothing to learn from"):
+        make_trainer(tmp_path, data).train()
+
+
 @pytest.mark.parametrize("settings", [{"method": "glc"}, {"method": "auto", "pretrained": True}])
 def test_sources_alone_are_enough_without_trusted_rows(tmp_path, settings):
     data, true = voted_rows()
