@@ -269,6 +269,8 @@ class LabelAudit:
                 raise ValueError(f"the dataset already has a column {name!r}: rename it.")
         rows, trusted = self.labels.rows, self._trusted()
         items, known = np.flatnonzero(~trusted), np.flatnonzero(trusted)
+        if len(items) == 0:
+            raise ValueError("every label of these rows is trusted, so there is nothing left to check.")
         log_probs = self.log_probs.double().log_softmax(dim=-1).numpy()
         num_labels = log_probs.shape[1]
         counts = np.bincount(self.given[known], minlength=num_labels)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import EvalPrediction
 from transformers.trainer_utils import RemoveColumnsCollator, has_length
+from transformers.utils import logging
 
 from glc_hf._compat import rows_in_last_batch, signature_columns, stage_groups, without_division
 from glc_hf.hold_out import TRUSTED_SET
@@ -25,6 +26,8 @@ from glc_hf.training.config import GLCConfig, UnpicklableArguments
 from glc_hf.training.resume import ResumableTrainer, write_record
 from glc_hf.training.training_data import TrainingData
 
+
+logger = logging.get_logger(__name__)
 
 _NO_TRAINING_SET = "training needs a train_dataset."
 
@@ -153,6 +156,11 @@ class StageTrainer(ResumableTrainer):
             sampler = self.required_data.sampler(self, train_dataset, self.stage)
             # By this length accelerate knows how many rows it repeats to fill the last batch of an epoch.
             train_dataset.total_dataset_length = len(sampler)
+            if self.args.train_sampling_strategy != "random":
+                logger.warning_once(
+                    f"train_sampling_strategy={self.args.train_sampling_strategy!r} has no effect in "
+                    f"{self.stage_name}, whose epochs have a fixed share of trusted rows in random order."
+                )
             return sampler
         return super()._get_train_sampler(train_dataset)
 

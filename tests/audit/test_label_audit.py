@@ -299,5 +299,7 @@ def test_suggest_with_bad_arguments_raises_clear_errors(tmp_path: Path) -> None:
         trainer.suggest(text_rows(20), 0)
     with pytest.raises(ValueError, match="already has a column 'row': rename it"):
         trainer.suggest(text_rows(20).add_column("row", list(range(20))), 3)
+    with pytest.raises(ValueError, match="every label of these rows is trusted, so there is nothing left to check"):
+        trainer.suggest(text_rows(20, trusted=1.0), 3)
     with pytest.raises(ValueError, match="an audit needs the corruption matrix"):
         GLCTrainer(bert(), config(tmp_path)).suggest(text_rows(20), 3)

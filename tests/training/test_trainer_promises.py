@@ -161,6 +161,12 @@ def test_group_by_length_puts_rows_of_similar_length_together_in_every_stage(tmp
         assert np.mean(padding["group_by_length"][last]) < 0.5 * np.mean(padding["random"][last])
 
 
+def test_group_by_length_has_no_effect_with_a_fixed_share_of_trusted_rows(tmp_path, caplog):
+    settings = {"method": "auto", "pretrained": True, "max_steps": 2, "train_sampling_strategy": "group_by_length"}
+    GLCTrainer(bert(), config(tmp_path, **settings), train_dataset=noisy_text_rows(60)).train()
+    assert "train_sampling_strategy='group_by_length' has no effect in stage 2 of 2" in caplog.text
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="fp16 needs a GPU")
 def test_fp16_trains_every_stage_on_a_gpu(tmp_path):
     trainer, output = _run(tmp_path, fp16=True, use_cpu=False)
