@@ -40,7 +40,7 @@ def singular_warning(matrix: CorruptionMatrix) -> str | None:
     pairs = matrix.indistinguishable_classes()
     if not pairs:
         return None
-    named = _list(f"{matrix.name_of(i)}/{matrix.name_of(j)}" for i, j in pairs)
+    named = listed(f"{matrix.name_of(i)}/{matrix.name_of(j)}" for i, j in pairs)
     return (
         f"the corruption matrix is close to singular: the noisy labels of {named} have almost the same distribution, "
         "so only trusted rows can separate these classes. More trusted rows of these classes, or a longer training, "
@@ -54,7 +54,7 @@ def missing_classes_warning(matrix: CorruptionMatrix) -> str | None:
         return None
     missing = np.flatnonzero(matrix.trusted_rows == 0).tolist()
     return (
-        f"no trusted row for {len(missing)} of {matrix.num_labels} classes: {_list(map(matrix.name_of, missing))}. "
+        f"no trusted row for {len(missing)} of {matrix.num_labels} classes: {listed(map(matrix.name_of, missing))}. "
         "Their rows of the corruption matrix are filled in, not estimated. Check a few rows of these classes."
     )
 
@@ -71,14 +71,15 @@ def few_rows_warning(matrix: CorruptionMatrix) -> str | None:
     first = classes[0]
     return (
         f"few trusted rows for {len(uncertain)} of {matrix.num_labels} classes: "
-        f"{_list(f'{matrix.name_of(label)} ({counts[label]})' for label in classes)}. The estimated noise rate of "
+        f"{listed(f'{matrix.name_of(label)} ({counts[label]})' for label in classes)}. The estimated noise rate of "
         f"{matrix.name_of(first)} is {matrix.noise_rates[first]:.0%}, with a {format_level(MATRIX_LEVEL)} interval "
         f"from {low[first]:.0%} to {high[first]:.0%}. A few more checked rows of these classes make the estimate more "
         "reliable."
     )
 
 
-def _list(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
     names = list(names)
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more

@@ -232,15 +232,16 @@ def first_verdict(
 ) -> Verdict:
     """The verdict before the last stage was evaluated, which needs at least `fewest` trusted labels."""
     number = len(plain)
-    needed = f", and {fewest} are needed" if number < fewest else ""
-    return Verdict(
-        chosen=FINAL,
-        ways={PLAIN: way_of(plain, measured), **ways},
-        sentence=f"{_UNKNOWN}: the training has {format_count(number, 'trusted labels')}{needed}.",
-        helps=None,
-        trusted_rows=number,
-        decisions=list(reasons),
-    )
+    why = "the model is judged after two thirds of its last stage"
+    if number < fewest:
+        why = f"the training has {format_count(number, 'trusted labels')}, and {fewest} are needed"
+    ways = {PLAIN: way_of(plain, measured), **ways}
+    return Verdict(FINAL, ways, f"{_UNKNOWN}: {why}.", None, number, list(reasons))
+
+
+def no_verdict(trusted_rows: int, why: str, reason: str) -> Verdict:
+    """The verdict where trusted labels can't judge a model, with the decision that was made without them."""
+    return Verdict(FINAL, {}, f"{_UNKNOWN}: {why}.", None, trusted_rows, [reason])
 
 
 def final_verdict(first: Verdict, way: Way, interval: tuple[float, float], no_linear_gain: bool = False) -> Verdict:

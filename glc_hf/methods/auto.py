@@ -11,16 +11,18 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from glc_hf.correction.pool.evidence import noise_evidence
+from glc_hf.correction.linear import LinearHead
+from glc_hf.correction.pool.evidence import classes_without_trusted_items, noise_evidence
 from glc_hf.correction.pool.pool_data import PoolData
 from glc_hf.correction.pool.pooling import POOL, Pool, fit_pool
-from glc_hf.correction.reliability import missing_classes_warning
+from glc_hf.correction.reliability import listed, missing_classes_warning
 from glc_hf.correction.verdict import (
     FINAL,
     Verdict,
     difference_with_control,
     final_verdict,
     first_verdict,
+    no_verdict,
     way_of,
     way_with_control,
 )
@@ -30,6 +32,7 @@ from glc_hf.methods.auto_decision import (
     ALL_ROWS,
     CORRECTED_SHARE,
     MIN_TRUSTED,
+    PLAIN_SHARE,
     decide,
     is_better,
 )
@@ -146,8 +149,9 @@ class Auto(GoldLossCorrection):
         self.trusted_share = CORRECTED_SHARE
         # Whether errors depend on the class at most.
         self.class_errors = False
-        # Whether estimated labels are left for the corrected loss after two thirds of the last stage.
-        self.corrects = False
+        # Whether estimated labels are left for the corrected loss after two thirds of the last stage, and whether they
+        # have been.
+        self.corrects = self.leaves_estimated = False
         # Trusted items that judge the final model; empty once they have.
         self.judges = torch.empty(0, dtype=torch.int64)
         # Numbers of trusted items, and whether models that were not trained on them predicted their labels: the pool
@@ -221,8 +225,11 @@ class Auto(GoldLossCorrection):
             # The matrix was refined on the features before, and so were the tables of several sources.
             steps = () if self.counts_votes else steps[-1:]
         if len(self.judges) or self.corrects:
-            steps = (*steps, max(2 * total // 3, 1))
+            steps = (*steps, _two_thirds(total))
         return tuple(sorted({step for step in steps if step > 0}))
+
+    def begin_step(self, done: int, total: int) -> None:
+        self.leaves_estimated = self.corrects and done >= _two_thirds(total)
 
     # ------------------------------------------------------------------ between the stages
     def estimate(self, run: EstimationRun) -> None:
@@ -255,6 +262,14 @@ class Auto(GoldLossCorrection):
             self.args.seed,
             self.votes if self.counts_votes else None,
         )
+        why = self._why_no_pool(data, probe.head, run.label_names)
+        if why is not None:
+            super().estimate(run)
+            self.trusted_share, self.class_errors = PLAIN_SHARE, True
+            reason = f"The last stage trains on all rows with the corrected loss, because {why}."
+            logger.warning(reason)
+            self.verdict = no_verdict(data.num_trusted, why, reason)
+            return
         pool = fit_pool(data, probe.head, probe.penalty)
         if self.counts_votes:
             assert pool.members.sources is not None
@@ -289,6 +304,20 @@ class Auto(GoldLossCorrection):
         ways[FINAL] = way_of(self.control.numpy(), _LINEARS)
         self.verdict = first_verdict(self.plain.numpy(), ways, [decision.reason], _LINEAR, self._fewest)
 
+    @staticmethod
+    def _why_no_pool(data: PoolData, noisy: LinearHead, names: list[str] | None) -> str | None:
+        """Why trusted items can't choose and judge models; `None` if they can."""
+        if data.num_trusted < 2:
+            return "one trusted label can't judge a model that was trained on it"
+        missing = classes_without_trusted_items(data, noisy)
+        if not missing:
+            return None
+        classes = listed(str(label) if names is None else names[label] for label in missing)
+        return (
+            f"no trusted row has the class {classes}, and few look like rows with this label, so the trusted rows are "
+            "no random sample. Check some rows of every class"
+        )
+
     def _set_posteriors(self, pool: Pool, numbers: np.ndarray) -> None:
         """Keep what the pool and the given labels or votes say about the embedded untrusted items."""
         order = np.argsort(random_uint64("posteriors", self.args.seed, numbers), kind="stable")
@@ -311,8 +340,6 @@ class Auto(GoldLossCorrection):
             self.matrix = refine_estimate(run, self.matrix, self.args.seed, most, self.soft_labels) or self.matrix
         if progress < 0.5:
             return
-        if self.corrects:  # the network is better than the linear models by now
-            self.posterior_items, self.posteriors = self.posterior_items[:0], self.posteriors[:0]
         if len(self.judges):
             self._judge(run)
 
@@ -361,7 +388,8 @@ class Auto(GoldLossCorrection):
 
     # ------------------------------------------------------------------ the last stage
     def item_losses(self, logits: torch.Tensor, batch: LabelBatch) -> torch.Tensor:
-        if len(self.posterior_items):
+        # In the last third the network is better than the linear models.
+        if len(self.posterior_items) and not self.leaves_estimated:
             losses = self._posterior_losses(logits, batch)
         else:
             losses = super().item_losses(logits, batch)
@@ -388,6 +416,11 @@ class Auto(GoldLossCorrection):
         if self._only_posteriors:
             return losses
         return torch.where(targets.sum(dim=-1) > 0, losses, super().item_losses(logits, batch))
+
+
+def _two_thirds(total: int) -> int:
+    """The step of the last stage after which its model is judged, and the corrected loss follows."""
+    return max(2 * total // 3, 1)
 
 
 def correct_predictions(run: EstimationRun, stage: int, numbers: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from glc_hf.correction.verdict import difference_interval
 # Fewest trusted items to evaluate the final model.
 MIN_TRUSTED = 50
 # Share of trusted rows while the last stage trains on all rows: in general, and where noisy labels are good.
-CORRECTED_SHARE, _PLAIN_SHARE = 0.3, 0.15
+CORRECTED_SHARE, PLAIN_SHARE = 0.3, 0.15
 # Levels of the intervals that show that a model is better than another one, and that it clearly is.
 _BETTER_LEVEL, _CLEAR_LEVEL = 0.6, 0.9
 # Sum of the differences of losses by which trusted items show that a model is better than one of all labels as they
@@ -65,7 +65,8 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidenc
 
     1. No model predicts trusted labels better than a model of all labels as they are. That model repeats their
        errors, and the others learn to avoid them, so the labels are good: estimated labels to the end, in which the
-       given ones have full weight.
+       given ones have full weight. If the pool is clearly worse than that model, its estimates are no use: the
+       corrected loss.
     2. The matrix explains the noisy labels clearly better than a model of them, so that errors depend on the class:
        the same, then the corrected loss, which would repeat errors that depend on the example.
     3. The gain is small, and a model of the noisy labels predicts trusted labels better than noisy ones, so that it
@@ -99,9 +100,12 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidenc
             return Decision(ALL_ROWS, f"{start} with estimated labels, because the votes may be good: {why}.")
         return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
     why = f"a model of the labels as they are {found(plain, correct[POOL], 'a pool of models')}"
+    if gain < _CLEAR_GAIN and is_better(plain, correct[POOL], _CLEAR_LEVEL):
+        reason = f"{start} with the corrected loss, because the noisy labels are better than estimated ones: {why}."
+        return Decision(ALL_ROWS, reason, PLAIN_SHARE, class_errors=True, estimates=False)
     if gain < _CLEAR_GAIN:
         reason = f"{start} with estimated labels that are close to the given ones, because these are good: {why}."
-        return Decision(ALL_ROWS, reason, _PLAIN_SHARE, class_errors=True)
+        return Decision(ALL_ROWS, reason, PLAIN_SHARE, class_errors=True)
     better = (
         f"the matrix explains the noisy labels better than a model of them (by {evidence.matrix:.1f} standard errors)"
     )
@@ -116,7 +120,7 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidenc
             f"{start} with the corrected loss, because errors are random: a model of the noisy labels predicts "
             f"trusted labels better than noisy ones (by {evidence.random:.1f} standard errors)."
         )
-        return Decision(ALL_ROWS, reason, _PLAIN_SHARE, class_errors=True, estimates=False)
+        return Decision(ALL_ROWS, reason, PLAIN_SHARE, class_errors=True, estimates=False)
     if evidence.matrix > _EVIDENCE:
         reason = f"{start} with estimated labels, because errors probably depend on the class: {better}."
         return Decision(ALL_ROWS, reason, class_errors=True)

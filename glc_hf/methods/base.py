@@ -331,6 +331,10 @@ class Method:
         # The matrix of one of several sources says little on its own: a rule for one class has the same row for all.
         return [] if self.matrix is None else matrix_warnings(self.matrix)
 
+    def begin_step(self, done: int, total: int) -> None:
+        """Called before each step of the last stage, of `total`, of which `done` are done. A resumed stage does not
+        start with the first one."""
+
     def refinement_steps(self, total: int) -> tuple[int, ...]:
         """The steps of the last stage, of `total`, after which [`~Method.refine`] is called."""
         return ()

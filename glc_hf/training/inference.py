@@ -230,8 +230,8 @@ class TrainedStages:
 
 class RefinementCallback(TrainerCallback):
     """
-    Lets the method refine its estimate at the steps it asks for. This is before the checkpoint of the step, which
-    contains the matrix, so a resumed run continues with the same matrix.
+    Tells the method the steps of the last stage, and lets it refine its estimate at the steps it asks for. This is
+    before the checkpoint of the step, which contains the matrix, so a resumed run continues with the same matrix.
 
     Args:
         trainer ([`GLCTrainer`]): The trainer of the last stage. Copies of this callback in first stages do nothing.
@@ -239,6 +239,10 @@ class RefinementCallback(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state is self.trainer.state:
+            self.trainer.method.begin_step(state.global_step, state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         trainer = self.trainer

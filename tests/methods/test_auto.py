@@ -161,7 +161,7 @@ def test_good_noisy_labels_and_errors_of_classes_are_used_to_the_end(runs, kind,
     assert reason.startswith(f"The last stage trains on all rows {found}")
     assert run.probable > 0
     # Where errors depend on the class, the last third has the corrected loss.
-    assert len(method.posterior_items) == (0 if kind == "mostly flipped" else run.probable)
+    assert method.leaves_estimated == (kind == "mostly flipped")
     assert method.corrects == (kind == "mostly flipped")
     state = method.state()
     resumed = copy.copy(method)
@@ -207,6 +207,13 @@ def test_probable_labels_and_then_trusted_rows_are_used_if_errors_may_depend_on_
     true, given = (torch.tensor(rows[name])[method.posterior_items] for name in ("clean_label", "label"))
     assert (targets == true).double().mean() > 0.9 > (given == true).double().mean()
     assert run.trainer.verdict.decisions == ["Nothing is clear."]
+
+
+def test_the_trusted_end_has_its_part_of_the_steps_if_an_epoch_is_one_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "decide", lambda *_: Decision(BOTH, "Nothing is clear."))
+    run = train(tmp_path, rows_of_kind("good", 100), max_steps=20, per_device_train_batch_size=256)
+    assert [len(flags) for _, flags, _ in run.batches] == [100] * 20
+    assert [bool(flags.all()) for _, flags, _ in run.batches] == [False] * 12 + [True] * 8
 
 
 def test_useless_noisy_labels_are_replaced_by_probable_ones_and_the_end_is_trusted_rows(runs):

@@ -97,16 +97,44 @@ def test_token_labels_are_judged_one_by_one(tmp_path):
         assert (losses[torch.isin(items, run.judges)] == 0).all()
 
 
+def _rows_without_trusted_class_2(trusted: int):
+    data = text_rows(600, trusted=None)
+    chosen = [row for row, label in enumerate(data["label"][:]) if label != 2][:trusted]
+    return corrupt_labels(mark_trusted(data, indices=chosen), KINDS["good"])
+
+
 def test_classes_without_trusted_rows_are_named_in_a_warning(tmp_path, caplog):
-    data = text_rows(200, trusted=None)
-    chosen = [row for row, label in enumerate(data["label"][:]) if label != 2][:60]
-    data = corrupt_labels(mark_trusted(data, indices=chosen), KINDS["good"])
-    trainer = make_trainer(tmp_path, data, max_steps=4)
+    trainer = make_trainer(tmp_path, _rows_without_trusted_class_2(5), max_steps=4)
     with caplog.at_level(logging.WARNING):
         trainer.train()
     assert "no trusted row for 1 of 3 classes: class 2" in caplog.text
     assert any("class 2" in warning for warning in trainer.warnings)
     assert np.isfinite(trainer.corruption_matrix.probs).all()
+
+
+def test_a_class_that_trusted_rows_do_not_show_is_not_forgotten(tmp_path, caplog):
+    data = _rows_without_trusted_class_2(60)
+    trainer = make_trainer(tmp_path, data, max_steps=-1, num_train_epochs=4, learning_rate=1e-2)
+    with caplog.at_level(logging.WARNING):
+        trainer.train()
+    why = "no trusted row has the class class 2, and few look like rows with this label"
+    assert why in caplog.text
+    assert trainer.verdict.sentence.startswith(f"It can't be told if correction helps: {why}")
+    assert (trainer.verdict.ways, trainer.verdict.helps, trainer.verdict.trusted_rows) == ({}, None, 60)
+    assert "class 2" in str(trainer.verdict)
+    true = np.asarray(data["clean_label"][:])
+    found = trainer.predict(data).predictions.argmax(axis=1)
+    assert (found[true == 2] == 2).mean() > 0.9
+    assert (found == true).mean() > 0.9
+
+
+def test_one_trusted_row_judges_nothing(tmp_path):
+    data = text_rows(200, trusted=None)
+    trainer = make_trainer(tmp_path, corrupt_labels(mark_trusted(data, indices=[3]), KINDS["good"]), max_steps=4)
+    trainer.train()
+    assert trainer.verdict.ways == {}
+    assert "one trusted label can't judge a model" in trainer.verdict.sentence
+    assert trainer.corruption_matrix is not None
 
 
 def test_dropping_the_last_batch_keeps_batches_whole_even_if_trusted_rows_are_fewer_than_one(tmp_path):

@@ -40,7 +40,7 @@ def case_of(decision: Decision) -> str:
     """The case of a decision. Every field but the reason depends on the case only."""
     cases = {
         "good": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True),
-        "random": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True, estimates=False),
+        "corrected": Decision(ALL_ROWS, decision.reason, 0.15, class_errors=True, estimates=False),
         "class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True, corrects=True),
         "probably class": Decision(ALL_ROWS, decision.reason, 0.3, class_errors=True),
         "to the end": Decision(ALL_ROWS, decision.reason, 0.3),
@@ -83,9 +83,9 @@ def test_corrected_loss_needs_a_matrix_that_clearly_explains_the_labels(right, e
     ("gain", "evidence", "random", "case"),
     [
         (CLEAR_GAIN - 0.01, 0.0, -20.0, "good"),
-        (CLEAR_GAIN, 0.0, RANDOM + 0.01, "random"),
-        (CLEAR_GAIN, EVIDENCE + 0.01, RANDOM + 0.01, "random"),
-        (LARGE_GAIN - 0.01, -20.0, 20.0, "random"),
+        (CLEAR_GAIN, 0.0, RANDOM + 0.01, "corrected"),
+        (CLEAR_GAIN, EVIDENCE + 0.01, RANDOM + 0.01, "corrected"),
+        (LARGE_GAIN - 0.01, -20.0, 20.0, "corrected"),
         (LARGE_GAIN, 0.0, 20.0, "example"),
         (CLEAR_GAIN, CLEAR + 0.01, 20.0, "class"),
         (CLEAR_GAIN, 0.0, RANDOM, "to the end"),
@@ -164,6 +164,17 @@ def test_votes_are_used_to_the_end_unless_other_models_are_much_better_than_one_
 )
 def test_reason_names_what_is_trained_on_and_the_numbers_behind_it(right, evidence, reason):
     assert decided(right, evidence).reason == reason
+
+
+def test_estimates_of_a_pool_that_is_clearly_worse_than_plain_training_are_not_used():
+    assert case_of(decided({"plain": 63, POOL: 62}, gain=0.0)) == "good"
+    decision = decided({"plain": 63, POOL: 7}, gain=0.0)
+    assert case_of(decision) == "corrected"
+    assert decision.reason == (
+        "The last stage trains on all rows with the corrected loss, because the noisy labels are better than "
+        "estimated ones: a model of the labels as they are predicts 63.0% of 100 trusted labels, and a pool of models "
+        "7.0%."
+    )
 
 
 def test_reason_of_good_labels_names_the_numbers_behind_it():

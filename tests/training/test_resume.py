@@ -14,6 +14,7 @@ from transformers import BertForSequenceClassification, TrainerCallback
 from glc_hf import CorruptionMatrix, GLCTrainer
 from glc_hf.correction.verdict import load_verdict
 from glc_hf.methods import auto
+from glc_hf.methods.auto_decision import ALL_ROWS, Decision
 from glc_hf.methods.glc import GoldLossCorrection
 from glc_hf.methods.matrix_files import load_matrices, save_matrices
 from glc_hf.training.compare import compare_methods
@@ -433,3 +434,18 @@ def test_resumed_auto_ends_with_the_same_weights_and_verdict(
     assert trainer.corruption_matrix == uninterrupted_auto.corruption_matrix
     assert trainer.method.mixed_part == uninterrupted_auto.method.mixed_part
     assert same_weights(weights(trainer.model), weights(uninterrupted_auto.model))
+
+
+@pytest.mark.usefixtures("_short_fits")
+def test_resumed_auto_has_the_corrected_loss_in_the_last_third(tmp_path, monkeypatch):
+    """Estimated labels come back with the estimate, but the last third of the stage no longer uses them."""
+    decision = Decision(ALL_ROWS, "Errors depend on the class.", class_errors=True, corrects=True)
+    monkeypatch.setattr(auto, "decide", lambda *_: decision)
+    whole = _auto_trainer(tmp_path / "whole")
+    whole.train()
+    with pytest.raises(Crash):
+        _auto_trainer(tmp_path / "cut", [CrashAt(2, 7)]).train()
+    trainer = _auto_trainer(tmp_path / "cut")
+    trainer.train(resume_from_checkpoint=True)
+    assert len(trainer.method.posterior_items) > 0
+    assert same_weights(weights(trainer.model), weights(whole.model))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from glc_hf.correction.linear import Prior
+from glc_hf.correction.linear import LinearHead, Prior
 from glc_hf.correction.pool.members import label_losses
 from glc_hf.correction.pool.pool_data import PoolData
 from glc_hf.correction.refinement import fit_with_matrix
@@ -19,6 +19,7 @@ from glc_hf.randomness import random_uint64
 _FOLDS = 3
 _FEWEST_ITEMS = 50  # with fewer untrusted items, differences can be equal by chance, and their standard error is 0
 _LOWEST = 1e-6  # probability of a label
+_BY_CHANCE = 1e-3  # trusted items that are drawn at random have so few of a class with at most this probability
 
 
 @dataclass(frozen=True)
@@ -84,3 +85,35 @@ def noise_evidence(data: PoolData, penalty: float) -> NoiseEvidence:
         # Each trusted item has a loss for every fold.
         (losses / number - true_losses / times) / math.sqrt(spread * _FOLDS / times) if spread > 0 else 0.0,
     )
+
+
+def classes_without_trusted_items(data: PoolData, noisy: LinearHead) -> list[int]:
+    """
+    The classes that trusted items lack because they are no random sample: none has such a label, and the model of the
+    noisy labels predicts the class for clearly fewer of them than of the untrusted items. That it predicts the class
+    as often means that only the noisy labels have it too often.
+
+    Models that are chosen and judged by these items would forget the classes.
+
+    Args:
+        data ([`PoolData`]): The items.
+        noisy ([`LinearHead`]): The model of the noisy labels.
+    """
+    classes = data.num_labels
+
+    def predicted(rows: torch.Tensor) -> torch.Tensor:
+        found = data.table.logits(noisy, rows).argmax(dim=-1) if len(rows) else rows
+        return torch.bincount(found.cpu(), minlength=classes).double()
+
+    counted = [predicted(data.trusted), predicted(data.untrusted)]
+    counted += [
+        torch.bincount(data.labels[rows], minlength=classes).double() for rows in (data.trusted, data.untrusted)
+    ]
+    of_trusted, of_untrusted, trusted, untrusted = data.table.reduce(torch.stack(counted)).numpy()
+    # So few by chance: at most exp(-n · KL(share, rate)) by Chernoff's bound, and exactly that if there are none.
+    number, rates = max(of_trusted.sum(), 1.0), of_untrusted / max(of_untrusted.sum(), 1.0)
+    shares = np.minimum(of_trusted / number, rates)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = shares * np.log(shares / rates), (1 - shares) * np.log((1 - shares) / (1 - rates))
+    chances = np.exp(-number * sum(np.nan_to_num(term, nan=0.0) for term in terms))
+    return np.flatnonzero((trusted == 0) & (untrusted > 0) & (chances < _BY_CHANCE)).tolist()
