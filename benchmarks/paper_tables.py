@@ -54,11 +54,12 @@ def rows_of_paper(preset: str) -> int:
 
 
 def seeds_of(table: Table) -> str:
-    """Number of seeds per method in the rows of the mean, such as `3 (glc, confusion matrix), 1 (others)`."""
+    """Number of seeds per method in the rows of the mean, such as `3 (glc, confusion matrix), 1 (others)`; without
+    methods that have not been run for all of these rows."""
     numbers: dict[int, list[str]] = {}
     for column, method in enumerate(table.methods):
         entries = [row[column] for setting, row in table.rows if setting in table.mean_rows]
-        if entries:
+        if all(entry.seeds for entry in entries) and entries:
             numbers.setdefault(min(len(entry.seeds) for entry in entries), []).append(method.replace("_", " "))
     if len(numbers) <= 1:
         return ", ".join(map(str, numbers))
