@@ -32,7 +32,7 @@ _TITLES = {
     "finetune": "Fine-tuning of the pretrained network",
 }
 # Rows of the test splits. Fine-tuned networks are evaluated on at most 1,000 of them.
-_TEST_ROWS = {"youtube": 250, "semeval": 600, "trec": 500, "crowd": 3999, "labelme": 1188, "cifar10n": 1000}
+_TEST_ROWS = {"youtube": 250, "semeval": 600, "trec": 500, "crowd": 3999, "labelme": 1188, "cifar10n": 2000}
 _MAX_TEST_ROWS = {"linear": 10**9, "finetune": 1000}
 Run = dict[str, Any]
 
