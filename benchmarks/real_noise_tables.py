@@ -177,11 +177,7 @@ def mode_summary(runs: Sequence[Run], mode: str) -> str:
     lines += [_row("---", *["---:"] * (len(methods) + 1))]
     for cell in cells:
         lines.append(_row(cell.task, str(cell.trusted), *(_accuracy(cell, name) for name in methods)))
-    complete = [cell for cell in cells if set(methods) <= cell.accuracies.keys()]
-    if complete:
-        means = [statistics.mean(cell.accuracies[name] for cell in complete) for name in methods]
-        label = "mean" if len(complete) == len(cells) else f"mean of the {len(complete)} cells with all methods"
-        lines.append(_row(label, "", *(f"{value:.3f}" for value in means)))
+    lines += _mean_lines(cells, methods)
     regrets = {name: [r for cell in cells if (r := cell.regret(name)) is not None] for name in methods}
     lines.append(_row("mean regret", "", *(_points(values, statistics.mean) for values in regrets.values())))
     lines.append(_row("largest regret", "", *(_points(values, max) for values in regrets.values())))
@@ -191,6 +187,23 @@ def mode_summary(runs: Sequence[Run], mode: str) -> str:
     final = [run for run in like_training if run["method"] != AUTO or run.get("verdict", {}).get("final")]
     lines += _verdict_lines(*(check_verdicts(some, mode) for some in (runs, like_training, final)))
     return "\n".join([*lines, *(_held_out_lines(check_verdicts(runs, "held_out")) if mode == "linear" else [])])
+
+
+def _mean_lines(cells: Sequence[Cell], methods: Sequence[str]) -> list[str]:
+    """Mean accuracies of the methods with all cells and, if others have fewer, of all methods over the same cells."""
+    complete = [cell for cell in cells if set(methods) <= cell.accuracies.keys()]
+    everywhere = [all(name in cell.accuracies for cell in cells) for name in methods]
+    rows = [("mean", cells, everywhere)]
+    if not all(everywhere) and complete:
+        rows.append((f"mean of the {len(complete)} cells with all methods", complete, [True] * len(methods)))
+    return [
+        _row(label, "", *(_mean(some, name) if shown else "" for name, shown in zip(methods, which, strict=True)))
+        for label, some, which in rows
+    ]
+
+
+def _mean(cells: Sequence[Cell], method: str) -> str:
+    return f"{statistics.mean(cell.accuracies[method] for cell in cells):.3f}"
 
 
 def _regret_lines(cells: Sequence[Cell], mode: str) -> list[str]:

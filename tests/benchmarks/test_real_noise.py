@@ -92,10 +92,11 @@ def test_methods_of_a_cell_are_compared_on_the_same_seeds(tables):
     assert tables.cells_of(runs, "finetune") == []
 
 
-def test_mean_is_over_cells_with_all_methods(tables):
+def test_methods_without_some_cells_have_a_mean_with_all_others_over_the_same_cells(tables):
     runs = [make_run("a", "glc", 0.5), make_run("a", "auto", 1.0), make_run("b", "auto", 0.0)]
     runs += [make_run("a", "glc", 0.5, trusted=100), make_run("a", "auto", 0.5, trusted=100)]
     lines = tables.mode_summary(runs, "linear").splitlines()
+    assert "| mean |  | 0.500 |  |" in lines
     assert "| mean of the 2 cells with all methods |  | 0.750 | 0.500 |" in lines
     assert "| b | 30 | 0.000 |  |" in lines
 
