@@ -106,7 +106,8 @@ class Auto(GoldLossCorrection):
          [`~correction.pool.evidence.noise_evidence`]). For two thirds of the stage, the network learns these
          probabilities, and then all rows have the corrected loss. 30 % of the rows are trusted.
        - The models predict trusted labels only a little better, and the errors are random: a model of the noisy labels
-         predicts trusted labels better than noisy ones. The stage trains on all rows with the corrected loss.
+         predicts trusted labels better than noisy ones. The stage trains on all rows with the corrected loss, at first
+         with the same noise rate for all classes.
        - The errors probably depend on the class: the matrix is better, but not clearly. The network learns these
          probabilities to the end.
        - Otherwise the errors depend on the example, or nothing is clear. The corrected loss would repeat such errors.
@@ -296,6 +297,10 @@ class Auto(GoldLossCorrection):
             pool.given_weight = 1.0
         if decision.estimates:
             self._set_posteriors(pool, probe.untrusted_numbers)
+        elif self.args.estimator != "paired" and self.soft_labels is None:
+            super().estimate(run)  # the pool, whose labels are no use, has refined its matrix with them
+            assert self.matrix is not None
+            self.matrix = with_one_noise_rate(self.matrix)
         self.control, self.plain = correct[POOL], correct["plain"]
         linear = _VOTES_WAYS if self.counts_votes else _LINEAR_WAYS
         ways = {
@@ -416,6 +421,16 @@ class Auto(GoldLossCorrection):
         if self._only_posteriors:
             return losses
         return torch.where(targets.sum(dim=-1) > 0, losses, super().item_losses(logits, batch))
+
+
+def with_one_noise_rate(matrix: CorruptionMatrix) -> CorruptionMatrix:
+    """Uniform noise with the mean noise rate of trusted items. If errors are random, its one number says as much as a
+    matrix, and few trusted items can't confuse two classes."""
+    counts = np.ones(matrix.num_labels) if matrix.trusted_rows is None else np.maximum(matrix.trusted_rows, 1e-9)
+    rate = float(np.average(matrix.noise_rates, weights=counts))
+    strength = min(rate * matrix.num_labels / (matrix.num_labels - 1), 1.0)
+    uniform = CorruptionMatrix.uniform(matrix.num_labels, strength)
+    return CorruptionMatrix(uniform.probs, matrix.label_names, matrix.trusted_rows)
 
 
 def _two_thirds(total: int) -> int:

@@ -254,10 +254,13 @@ def test_without_estimated_labels_all_rows_have_the_corrected_loss(tmp_path, mon
     decision = Decision(ALL_ROWS, "Random errors.", 0.15, class_errors=True, estimates=False)
     monkeypatch.setattr(auto, "decide", lambda *_: decision)
     rows = rows_of_kind("good")
-    run = train(tmp_path, rows, max_steps=6)
+    run = train(tmp_path, rows, max_steps=6, refine_matrix=False)
     method = run.trainer.method
     assert len(method.posterior_items) == 0
     assert method.last_stage() == Stage("all", trusted_share=0.15)
+    probs = run.trainer.corruption_matrix.probs
+    assert np.unique(probs.round(12)).size == 2  # one noise rate
+    assert 0.1 < 1 - probs[0, 0] < 0.3
     logits = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
     labels, trusted = torch.tensor([0, 1, -100]), torch.tensor([False, True, False])
     matrix = run.trainer.corruption_matrix
@@ -265,6 +268,17 @@ def test_without_estimated_labels_all_rows_have_the_corrected_loss(tmp_path, mon
     torch.testing.assert_close(
         method.item_losses(logits, LabelBatch(labels, trusted, torch.tensor([3, 7, 8]))), expected
     )
+
+
+def test_one_noise_rate_is_the_mean_over_trusted_items():
+    probs = [[0.5, 0.5, 0.0], [0.1, 0.9, 0.0], [0.3, 0.3, 0.4]]
+    matrix = auto.with_one_noise_rate(CorruptionMatrix(probs, ["a", "b", "c"], [10, 30, 0]))
+    np.testing.assert_allclose(matrix.probs.diagonal(), 0.8)  # not that of c, which has no trusted item
+    np.testing.assert_allclose(matrix.probs[0, 1:], 0.1)
+    assert matrix.label_names == ["a", "b", "c"]
+    assert matrix.trusted_rows.tolist() == [10, 30, 0]
+    useless = auto.with_one_noise_rate(CorruptionMatrix([[0.1, 0.9], [0.9, 0.1]]))
+    np.testing.assert_allclose(useless.probs, 0.5)
 
 
 # ---------------------------------------------------------------------- items that judge
