@@ -379,7 +379,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
         frameon=False,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=100)
     plt.close(figure)
 
 
