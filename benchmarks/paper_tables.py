@@ -59,7 +59,7 @@ def seeds_of(table: Table) -> str:
     numbers: dict[int, list[str]] = {}
     for column, method in enumerate(table.methods):
         entries = [row[column] for setting, row in table.rows if setting in table.mean_rows]
-        if all(entry.seeds for entry in entries) and entries:
+        if entries and all(entry.seeds for entry in entries):
             numbers.setdefault(min(len(entry.seeds) for entry in entries), []).append(method.replace("_", " "))
     if len(numbers) <= 1:
         return ", ".join(map(str, numbers))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from glc_hf.correction.linear import FeatureTable
-from glc_hf.correction.pool.evidence import NoiseEvidence, noise_evidence
+from glc_hf.correction.pool.evidence import NoiseEvidence, classes_without_trusted_items, noise_evidence
 from glc_hf.correction.pool.pool_data import PoolData
 from tests.correction.test_pool import as_two_processes
 
@@ -111,3 +111,33 @@ def test_evidence_does_not_depend_on_how_items_are_split_over_processes(noise: s
     assert (first.matrix, first.random) == pytest.approx(
         (alone.matrix, alone.random), abs=0.05
     )  # the optimizer's path differs by rounding
+
+
+# ---------------------------------------------------------------------- trusted items that are no random sample
+def _missing(points: torch.Tensor, given: torch.Tensor, trusted: int) -> list[int]:
+    table = FeatureTable(points, torch.arange(len(points)))
+    data = _data(table, given, trusted)
+    return classes_without_trusted_items(data, table.fit(data.untrusted, given[data.untrusted], 3, penalty=1e-4))
+
+
+@pytest.mark.parametrize(("trusted", "missing"), [(4, []), (60, [2])])
+def test_class_that_trusted_items_do_not_show_is_found_if_chance_does_not_explain_it(trusted, missing) -> None:
+    points, given, _ = _items("class", trusted=0)
+    shown = points[:, 2] < points[:, :2].amax(dim=1) - 1
+    order = torch.cat([shown.nonzero().squeeze(1), (~shown).nonzero().squeeze(1)])
+    points, given = points[order], given[order]
+    given[:trusted] = points[:trusted, :2].argmax(dim=1)
+    assert _missing(points, given, trusted) == missing
+
+
+def test_class_that_only_the_noisy_labels_have_is_not_missing() -> None:
+    points, given, trusted = _items("class")
+    given[:trusted] %= 2  # the noisy labels have class 2 in a third of the rows, the trusted ones never
+    assert _missing(points, given, trusted) == []
+
+
+def test_class_of_all_noisy_labels_that_is_never_predicted_for_trusted_items_is_missing() -> None:
+    points = torch.cat([-torch.ones(30, 1), torch.ones(300, 1)]) + 0.01 * torch.arange(330)[:, None] / 330
+    given = torch.cat([torch.zeros(30, dtype=torch.int64), torch.full((300,), 2)])
+    given[30:60], points[30:60] = 0, -1.0  # untrusted rows like the trusted ones
+    assert _missing(points, given, 30) == [2]

@@ -113,7 +113,7 @@ def classes_without_trusted_items(data: PoolData, noisy: LinearHead) -> list[int
     # So few by chance: at most exp(-n · KL(share, rate)) by Chernoff's bound, and exactly that if there are none.
     number, rates = max(of_trusted.sum(), 1.0), of_untrusted / max(of_untrusted.sum(), 1.0)
     shares = np.minimum(of_trusted / number, rates)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         terms = shares * np.log(shares / rates), (1 - shares) * np.log((1 - shares) / (1 - rates))
-    chances = np.exp(-number * sum(np.nan_to_num(term, nan=0.0) for term in terms))
+        chances = np.exp(-number * sum(np.nan_to_num(term, nan=0.0) for term in terms))
     return np.flatnonzero((trusted == 0) & (untrusted > 0) & (chances < _BY_CHANCE)).tolist()
