@@ -92,6 +92,8 @@ class FirstStages:
             for number, stage in enumerate(self.method.first_stages(), start=1):
                 self._run_stage(number, stage, ignore_keys)
             self._estimate()
+            if checkpoint is not None:  # moved without its run
+                self._restore_checkpoint(checkpoint)
         return checkpoint
 
     def _restore_or_store_initial_weights(self) -> None:
@@ -119,15 +121,7 @@ class FirstStages:
         if history is None:
             return False
         if checkpoint is not None:
-            verdict = load_verdict(checkpoint)
-            if verdict is not None:
-                self.method.restore_verdict(verdict)
-            refined = load_matrices(checkpoint)
-            if refined:
-                self.method.restore_refined(refined)
-            sources = load_sources(checkpoint)
-            if sources is not None and self.method.sources is not None:
-                self.method.set_sources(sources, self.parent.class_names)
+            self._restore_checkpoint(checkpoint)
         stages = self.method.first_stages()
         if checkpoint is None and stages and self.method.last_stage().start == "previous":
             trained = [number for number, stage in enumerate(stages, start=1) if stage.mode != "probe"]
@@ -137,6 +131,18 @@ class FirstStages:
             self.parent.model.load_state_dict(stored.weights)
         self.history = history
         return True
+
+    def _restore_checkpoint(self, checkpoint: str) -> None:
+        """Restore what the last stage has refined since the estimate."""
+        verdict = load_verdict(checkpoint)
+        if verdict is not None:
+            self.method.restore_verdict(verdict)
+        refined = load_matrices(checkpoint)
+        if refined:
+            self.method.restore_refined(refined)
+        sources = load_sources(checkpoint)
+        if sources is not None and self.method.sources is not None:
+            self.method.set_sources(sources, self.parent.class_names)
 
     def _run_stage(self, number: int, stage: Stage, ignore_keys: list[str] | None) -> None:
         model = copy.deepcopy(self.parent.model)

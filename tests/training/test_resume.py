@@ -449,3 +449,17 @@ def test_resumed_auto_has_the_corrected_loss_in_the_last_third(tmp_path, monkeyp
     trainer.train(resume_from_checkpoint=True)
     assert len(trainer.method.posterior_items) > 0
     assert same_weights(weights(trainer.model), weights(whole.model))
+
+
+@pytest.mark.usefixtures("_short_fits")
+def test_resumed_auto_needs_only_the_folder_of_a_checkpoint(tmp_path, uninterrupted_auto):
+    """Without the state of the run, the first stage is repeated, and the checkpoint has what was refined since."""
+    with pytest.raises(Crash):
+        _auto_trainer(tmp_path / "first", [CrashAt(2, 7)]).train()
+    shutil.copytree(tmp_path / "first" / "checkpoint-6", tmp_path / "second" / "checkpoint-6")
+    steps = Steps()
+    trainer = _auto_trainer(tmp_path / "third", [steps])
+    trainer.train(resume_from_checkpoint=str(tmp_path / "second" / "checkpoint-6"))
+    assert steps.steps == [("stage 2", 7), ("stage 2", 8)]
+    assert trainer.verdict == uninterrupted_auto.verdict
+    assert same_weights(weights(trainer.model), weights(uninterrupted_auto.model))
