@@ -98,9 +98,9 @@ class Auto(GoldLossCorrection):
        the one that explains the noisy labels best.
     2. The last stage trains the network, for the epochs of the run. The first case that applies:
 
-       - No model predicts trusted labels better than a model of all labels as they are: the noisy labels are good. The
-         stage trains on all rows, of which 15 % are trusted. The network learns how probable each label of the
-         embedded rows is, given the linear models and the given label (see
+       - No model predicts trusted labels clearly better than a model of all labels as they are: the noisy labels are
+         good. The stage trains on all rows, of which 15 % are trusted. The network learns how probable each label of
+         the embedded rows is, given the linear models and the given label (see
          [`~correction.pool.pooling.Pool.posterior`]). Other rows have the corrected loss.
        - The errors depend on the class: the matrix explains the noisy labels clearly better than a model of them (see
          [`~correction.pool.evidence.noise_evidence`]). For two thirds of the stage, the network learns these

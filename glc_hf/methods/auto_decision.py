@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from glc_hf.correction.pool.evidence import NoiseEvidence
-from glc_hf.correction.pool.pooling import POOL
+from glc_hf.correction.pool.pooling import POOL, Gain
 from glc_hf.correction.verdict import difference_interval
 
 
@@ -22,6 +22,8 @@ _BETTER_LEVEL, _CLEAR_LEVEL = 0.6, 0.9
 # are. By chance the better one of two gains one or two, whatever the number of items. Before the stage ends on trusted
 # items only, the gain must be larger: few of them can't replace good labels.
 _CLEAR_GAIN, _LARGE_GAIN = 2.5, 6.0
+# Standard errors that a gain must have as well. With fewer than `MIN_TRUSTED` items they say too little.
+_GAIN_ERRORS = 2.0
 # Standard errors by which the matrix explains the noisy labels better than a model of them, if errors probably depend
 # on the class, and if they clearly do.
 _EVIDENCE, _CLEAR_EVIDENCE = 2.5, 5.0
@@ -57,7 +59,7 @@ class Decision:
     estimates: bool = True
 
 
-def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidence | None) -> Decision:
+def decide(correct: dict[str, torch.Tensor], gain: Gain, evidence: NoiseEvidence | None) -> Decision:
     """
     Decide what the last stage trains on.
 
@@ -69,17 +71,18 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidenc
        corrected loss.
     2. The matrix explains the noisy labels clearly better than a model of them, so that errors depend on the class:
        the same, then the corrected loss, which would repeat errors that depend on the example.
-    3. The gain is small, and a model of the noisy labels predicts trusted labels better than noisy ones, so that it
+    3. The gain is less than two standard errors: as in the first case.
+    4. The gain is small, and a model of the noisy labels predicts trusted labels better than noisy ones, so that it
        can't learn the errors: the corrected loss. Estimated labels can have errors that a model learns.
-    4. The matrix explains them better, but not clearly: as in the first case, with more trusted rows.
-    5. The gain is small, and the model of the noisy labels does not predict trusted labels much worse than noisy ones:
+    5. The matrix explains them better, but not clearly: as in the first case, with more trusted rows.
+    6. The gain is small, and the model of the noisy labels does not predict trusted labels much worse than noisy ones:
        estimated labels to the end, in which the given ones have less weight.
-    6. Otherwise such labels for a part of the stage, then trusted rows.
+    7. Otherwise such labels for a part of the stage, then trusted rows.
 
     Args:
         correct (`dict`): For each model and the pool, whether it predicts each trusted item that it was not fitted to.
-        gain (`float`): How much better trusted labels are predicted than by a model of all labels as they are, see
-            [`~correction.pool.pooling.Pool.gain`].
+        gain ([`~correction.pool.pooling.Gain`]): How much better trusted labels are predicted than by a model of all
+            labels as they are.
         evidence ([`~correction.pool.evidence.NoiseEvidence`], *optional*): What kind of errors the noisy labels have;
             `None` if they are votes of several sources.
     """
@@ -96,16 +99,17 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidenc
         why = f"the best model of the votes {found(votes, trusted, 'the best model of the trusted rows')}"
         if is_better(votes, trusted, _CLEAR_LEVEL):
             return Decision(ALL_ROWS, f"{start} with estimated labels: {why}.")
-        if gain < _LARGE_GAIN:
+        if gain.total < _LARGE_GAIN:
             return Decision(ALL_ROWS, f"{start} with estimated labels, because the votes may be good: {why}.")
         return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
     why = f"a model of the labels as they are {found(plain, correct[POOL], 'a pool of models')}"
-    if gain < _CLEAR_GAIN and is_better(plain, correct[POOL], _CLEAR_LEVEL):
+    if gain.total < _CLEAR_GAIN and is_better(plain, correct[POOL], _CLEAR_LEVEL):
         reason = f"{start} with the corrected loss, because the noisy labels are better than estimated ones: {why}."
         return Decision(ALL_ROWS, reason, PLAIN_SHARE, class_errors=True, estimates=False)
-    if gain < _CLEAR_GAIN:
-        reason = f"{start} with estimated labels that are close to the given ones, because these are good: {why}."
-        return Decision(ALL_ROWS, reason, PLAIN_SHARE, class_errors=True)
+    reason = f"{start} with estimated labels that are close to the given ones, because these are good: {why}."
+    good = Decision(ALL_ROWS, reason, PLAIN_SHARE, class_errors=True)
+    if gain.total < _CLEAR_GAIN:
+        return good
     better = (
         f"the matrix explains the noisy labels better than a model of them (by {evidence.matrix:.1f} standard errors)"
     )
@@ -115,7 +119,9 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidenc
             f"{better}."
         )
         return Decision(ALL_ROWS, reason, class_errors=True, corrects=True)
-    if gain < _LARGE_GAIN and evidence.random > _RANDOM:
+    if len(plain) >= MIN_TRUSTED and gain.total < _GAIN_ERRORS * gain.error:
+        return good
+    if gain.total < _LARGE_GAIN and evidence.random > _RANDOM:
         reason = (
             f"{start} with the corrected loss, because errors are random: a model of the noisy labels predicts "
             f"trusted labels better than noisy ones (by {evidence.random:.1f} standard errors)."
@@ -124,7 +130,7 @@ def decide(correct: dict[str, torch.Tensor], gain: float, evidence: NoiseEvidenc
     if evidence.matrix > _EVIDENCE:
         reason = f"{start} with estimated labels, because errors probably depend on the class: {better}."
         return Decision(ALL_ROWS, reason, class_errors=True)
-    if gain < _LARGE_GAIN and evidence.random > -_RANDOM:
+    if gain.total < _LARGE_GAIN and evidence.random > -_RANDOM:
         return Decision(ALL_ROWS, f"{start} with estimated labels, because the noisy labels may be good: {why}.")
     return Decision(BOTH, f"{start} with estimated labels, and then on trusted rows: {why}.")
 

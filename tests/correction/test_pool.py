@@ -15,7 +15,7 @@ from glc_hf.correction.pool import pool_data as pool_data_module
 from glc_hf.correction.pool import pooling
 from glc_hf.correction.pool.members import Members, best_scale, combine, label_losses
 from glc_hf.correction.pool.pool_data import DISCRIMINANTS, MEMBERS, PoolData
-from glc_hf.correction.pool.pooling import POOL, FoldFits, Pool, fit_pool, pool_weights
+from glc_hf.correction.pool.pooling import POOL, FoldFits, Gain, Pool, fit_pool, pool_weights
 from glc_hf.correction.refinement import smoothed_estimate
 
 
@@ -246,10 +246,10 @@ def test_pool_of_few_trusted_items_has_predictions_of_each_division_into_folds()
     def gain_of_division(division: int) -> float:
         members = copy.copy(pool.members)
         members.data = dataclasses.replace(data, folds=data.folds[[division]])
-        return dataclasses.replace(pool, members=members, held_out=pool.held_out[[division]]).gain
+        return dataclasses.replace(pool, members=members, held_out=pool.held_out[[division]]).gain.total
 
     gains = [gain_of_division(division) for division in range(3)]
-    assert pool.gain == pytest.approx(sum(gains) / 3)
+    assert pool.gain.total == pytest.approx(sum(gains) / 3)
     assert max(gains) - min(gains) > 0.01
 
 
@@ -292,7 +292,7 @@ def gain_of(plain: torch.Tensor, tuned: torch.Tensor, pool: torch.Tensor, fitted
     held_out = fitted.held_out.clone()
     for name, logits in {"plain": plain, "tuned": tuned, POOL: pool}.items():
         held_out[:, :, [*fitted.members.data.members, POOL].index(name)] = logits.log_softmax(dim=-1)
-    return dataclasses.replace(fitted, held_out=held_out).gain
+    return dataclasses.replace(fitted, held_out=held_out).gain.total
 
 
 def test_gain_is_the_difference_of_the_losses_of_the_better_model_and_of_plain_training(fitted):
@@ -308,13 +308,23 @@ def test_gain_is_the_difference_of_the_losses_of_the_better_model_and_of_plain_t
     assert abs(gain_of(3 * half, half / 3, half, fitted)) < 5
 
 
+def test_error_of_a_gain_is_the_standard_error_of_a_sum():
+    differences = torch.randn(400, 1000, generator=torch.Generator().manual_seed(0)) + 0.1
+    gains = [Gain.of(sample) for sample in differences]
+    totals = torch.tensor([gain.total for gain in gains])
+    assert float(totals.mean()) == pytest.approx(100, abs=5)
+    # The error of each sample is that of the sums over all samples.
+    assert sum(gain.error for gain in gains) / len(gains) == pytest.approx(float(totals.std()), rel=0.1)
+    assert Gain.of(torch.full((7,), 0.5)) == (3.5, 0.0)
+
+
 def test_gain_is_small_without_noise_and_large_with_it(fitted):
-    assert fitted.gain > 20
+    assert fitted.gain.total > 20
     gains = []
     for seed in range(5):  # other trusted rows of the same kind
         points, true, _ = problem(seed)
         data = pool_data(table_of(points), true)
-        gains.append(fit_pool(data, noisy_head(data), 1e-4).gain)
+        gains.append(fit_pool(data, noisy_head(data), 1e-4).gain.total)
     assert sum(gain < 2.5 for gain in gains) >= 4
 
 

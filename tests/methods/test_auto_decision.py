@@ -8,7 +8,7 @@ import torch
 
 from glc_hf.correction.pool.evidence import NoiseEvidence
 from glc_hf.correction.pool.pool_data import _VOTES_MEMBERS, MEMBERS
-from glc_hf.correction.pool.pooling import POOL
+from glc_hf.correction.pool.pooling import POOL, Gain
 from glc_hf.methods.auto_decision import ALL_ROWS, BOTH, Decision, decide, is_better
 
 
@@ -27,13 +27,14 @@ def decided(
     others: int = 0,
     gain: float = 50.0,
     random: float = 0.0,
+    error: float = 0.0,
 ) -> Decision:
     """The decision where models predict these numbers of labels, and all others `others` labels. Without `evidence`,
     the labels are votes."""
     members = MEMBERS if evidence is not None else _VOTES_MEMBERS
     everything = dict.fromkeys([*members, POOL], others) | right
     found = None if evidence is None else NoiseEvidence(evidence, random)
-    return decide({name: flags(number, of) for name, number in everything.items()}, gain, found)
+    return decide({name: flags(number, of) for name, number in everything.items()}, Gain(gain, error), found)
 
 
 def case_of(decision: Decision) -> str:
@@ -99,6 +100,23 @@ def test_errors_that_a_model_of_the_noisy_labels_learns_or_not_decide_where_the_
     gain, evidence, random, case
 ):
     assert case_of(decided({"plain": 70, POOL: 78}, evidence, gain=gain, random=random)) == case
+
+
+@pytest.mark.parametrize(("of", "case"), [(49, "example"), (50, "good"), (300, "good")])
+@pytest.mark.parametrize("evidence", [-20.0, EVIDENCE + 0.01, CLEAR])
+def test_a_gain_of_less_than_two_errors_can_be_chance_unless_items_are_few(of, case, evidence):
+    right, gain = {"plain": 30, POOL: 35}, 30.0
+    uncertain = decided(right, evidence, of, gain=gain, error=gain / 2 + 0.01)
+    certain = case_of(decided(right, evidence, of, gain=gain, error=gain / 2))
+    if case == "example" and evidence > EVIDENCE:
+        case = "probably class"
+    assert case_of(uncertain) == case
+    assert certain == ("probably class" if evidence > EVIDENCE else "example")
+
+
+def test_a_gain_may_be_uncertain_if_the_matrix_clearly_explains_the_labels():
+    assert case_of(decided({"plain": 70, POOL: 78}, CLEAR + 0.01, gain=3.0, error=20.0)) == "class"
+    assert case_of(decided({"plain": 70, POOL: 78}, CLEAR + 0.01, gain=CLEAR_GAIN - 0.01, error=20.0)) == "good"
 
 
 # ---------------------------------------------------------------------- votes

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +35,20 @@ _WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25)
 
 
 # ---------------------------------------------------------------------- the pool
+class Gain(NamedTuple):
+    """How much better one model predicts trusted labels than another one: the sum of the differences of their losses,
+    and its standard error."""
+
+    total: float
+    error: float
+
+    @classmethod
+    def of(cls, differences: Tensor) -> Gain:
+        """The gain from the difference for each trusted item."""
+        differences = differences.double()
+        return cls(float(differences.sum()), float((differences - differences.mean()).norm()))
+
+
 @dataclass
 class Pool:
     """
@@ -68,23 +83,25 @@ class Pool:
         return dict(zip([*self.members.data.members, POOL], correct, strict=True))
 
     @property
-    def gain(self) -> float:
+    def gain(self) -> Gain:
         """
-        How much better trusted labels are predicted than by a model of all labels as they are: the sum of the
-        differences of the losses, for the pool or for `tuned`, whichever gains more. Each model was fitted without the
-        item, and is first made as sure as it should be, on the other folds. The mean over the divisions into folds.
+        How much better trusted labels are predicted than by a model of all labels as they are: the differences of the
+        losses, for the pool or for `tuned`, whichever gains more. Each model was fitted without the item, and is first
+        made as sure as it should be, on the other folds. The mean over the divisions into folds.
         """
         data = self.members.data
 
-        def loss(name: str) -> float:
-            total, predicted = 0.0, self.held_out[:, :, [*data.members, POOL].index(name)]
+        def losses(name: str) -> Tensor:
+            total, predicted = torch.zeros(len(self.labels)), self.held_out[:, :, [*data.members, POOL].index(name)]
             for split, here in enumerate(data.splits):
                 log_probs = predicted[data.division(split)]
                 scale = best_scale(log_probs[~here], self.labels[~here])
-                total += float(label_losses((scale * log_probs[here]).log_softmax(dim=-1), self.labels[here]).sum())
+                total[here] += label_losses((scale * log_probs[here]).log_softmax(dim=-1), self.labels[here]).float()
             return total / data.repeats
 
-        return loss("plain") - min(loss("tuned"), loss(POOL))
+        plain = losses("plain")
+        gains = [Gain.of(plain - losses(name)) for name in ("tuned", POOL)]
+        return max(gains, key=lambda gain: gain.total)
 
     def log_probs(self, rows: Tensor, members: Members | None = None) -> Tensor:
         """`(n, K)` for table rows; with the same weights for members that were fitted on other items, if given."""
