@@ -13,9 +13,9 @@ from typing import Any
 from glc_hf.intervals import ACCURACY_LEVEL, normal_quantile, wilson_interval
 
 
-AUTO, PLAIN = "auto", "no_correction"
-# Not what a method is compared with: the default itself, and its linear part.
-NOT_BASELINES = (AUTO, "linear_pool")
+AUTO, PLAIN, ALL_GOLD = "auto", "no_correction", "all_gold"
+# Not what a method is compared with: the default itself, its linear part, and gold labels for all rows.
+NOT_BASELINES = (AUTO, "linear_pool", ALL_GOLD)
 MODES = ("linear", "finetune")
 METHODS = (
     AUTO,
@@ -26,6 +26,7 @@ METHODS = (
     "glc_paper",
     "glc",
     "cleanlab",
+    ALL_GOLD,
 )
 _TITLES = {
     "linear": "Linear models on the features of the pretrained network",
@@ -350,7 +351,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
     for line, (mode, panels) in zip(axes, by_size.items(), strict=True):
         tasks = list(dict.fromkeys(cell.task for cell in modes[mode]))
         for axis, cells in zip(line, panels, strict=False):
-            for method in reversed(methods_of(cells)):  # `auto` is drawn last, on top
+            for method in reversed([name for name in methods_of(cells) if name != ALL_GOLD]):  # `auto` on top
                 points = [(c.accuracies[method], tasks.index(c.task)) for c in cells if method in c.accuracies]
                 handles[method] = axis.scatter(
                     *zip(*points, strict=True),

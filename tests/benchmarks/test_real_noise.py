@@ -65,19 +65,20 @@ def test_regret_is_the_distance_to_the_best_baseline_of_the_cell(tables):
     runs = [make_run("a", "glc", 0.5), make_run("a", "trusted_only", 0.75), make_run("a", "auto", 1.0)]
     runs += [make_run("b", "glc", 0.5), make_run("b", "trusted_only", 0.25), make_run("b", "auto", 0.25)]
     runs += [make_run("a", "linear_pool", 0.875), make_run("b", "linear_pool", 1.0)]
+    runs += [make_run("a", "all_gold", 0.875), make_run("b", "all_gold", 0.875)]
     first, second = tables.cells_of(runs, "linear")
     assert [first.regret(name) for name in ("auto", "linear_pool", "glc", "trusted_only")] == [-0.25, -0.125, 0.25, 0]
     assert [second.regret(name) for name in ("auto", "linear_pool", "glc", "trusted_only")] == [0.25, -0.5, 0, 0.25]
     assert first.regret("cleanlab") is None
     lines = tables.mode_summary(runs, "linear").splitlines()
     assert lines[2:9] == [
-        "| task | trusted rows | `auto` | `linear_pool` | `trusted_only` | `glc` |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-        "| a | 30 | 1.000 | 0.875 | **0.750** | 0.500 |",
-        "| b | 30 | 0.250 | 1.000 | 0.250 | **0.500** |",
-        "| mean |  | 0.625 | 0.938 | 0.500 | 0.500 |",
-        "| mean regret |  | 0.000 | -0.312 | 0.125 | 0.125 |",
-        "| largest regret |  | 0.250 | -0.125 | 0.250 | 0.250 |",
+        "| task | trusted rows | `auto` | `linear_pool` | `trusted_only` | `glc` | `all_gold` |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| a | 30 | 1.000 | 0.875 | **0.750** | 0.500 | 0.875 |",
+        "| b | 30 | 0.250 | 1.000 | 0.250 | **0.500** | 0.875 |",
+        "| mean |  | 0.625 | 0.938 | 0.500 | 0.500 | 0.875 |",
+        "| mean regret |  | 0.000 | -0.312 | 0.125 | 0.125 | -0.250 |",
+        "| largest regret |  | 0.250 | -0.125 | 0.250 | 0.250 | -0.125 |",
     ]
     assert "in 1 of 2 cells: b 30 (-25.0 ± " in lines[-1]
 
@@ -279,7 +280,7 @@ def test_finished_runs_are_not_repeated(real_noise, small_data, tmp_path, monkey
     options.update(threads=1, cache=str(tmp_path), steps=1)
     real_noise.run_all(Namespace(**options, methods=["no_correction", "auto"]))
     first = results.read_text()
-    methods = ["auto", "no_correction", "trusted_only", "finetune_on_trusted", "glc_paper", "glc"]
+    methods = ["auto", "no_correction", "trusted_only", "finetune_on_trusted", "glc_paper", "glc", "all_gold"]
     real_noise.run_all(Namespace(**options, methods=methods))
     runs = [json.loads(line) for line in results.read_text().splitlines()]
     assert results.read_text().startswith(first)
@@ -287,6 +288,8 @@ def test_finished_runs_are_not_repeated(real_noise, small_data, tmp_path, monkey
     accuracies = {run["method"]: run["accuracy"] for run in runs}
     assert min(accuracies.values()) > 0.5
     assert accuracies["auto"] > 0.9
+    # Half of the given labels of a class are wrong, and gold labels are not.
+    assert accuracies["all_gold"] > max(0.95, accuracies["no_correction"] + 0.1)
     (auto,) = (run for run in runs if run["method"] == "auto")
     assert auto["verdict"]["trusted_rows"] == 15
     assert 0 <= auto["verdict"]["ways"]["auto"]["low"] < auto["verdict"]["ways"]["auto"]["high"] <= 1
