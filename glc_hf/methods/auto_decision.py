@@ -106,10 +106,9 @@ def decide(correct: dict[str, torch.Tensor], gain: Gain, evidence: NoiseEvidence
     if gain.total < _CLEAR_GAIN and is_better(plain, correct[POOL], _CLEAR_LEVEL):
         reason = f"{start} with the corrected loss, because the noisy labels are better than estimated ones: {why}."
         return Decision(ALL_ROWS, reason, PLAIN_SHARE, class_errors=True, estimates=False)
-    reason = f"{start} with estimated labels that are close to the given ones, because these are good: {why}."
-    good = Decision(ALL_ROWS, reason, PLAIN_SHARE, class_errors=True)
+    close = f"{start} with estimated labels that are close to the given ones, because these"
     if gain.total < _CLEAR_GAIN:
-        return good
+        return Decision(ALL_ROWS, f"{close} are good: {why}.", PLAIN_SHARE, class_errors=True)
     better = (
         f"the matrix explains the noisy labels better than a model of them (by {evidence.matrix:.1f} standard errors)"
     )
@@ -120,7 +119,8 @@ def decide(correct: dict[str, torch.Tensor], gain: Gain, evidence: NoiseEvidence
         )
         return Decision(ALL_ROWS, reason, class_errors=True, corrects=True)
     if len(plain) >= MIN_TRUSTED and gain.total < _GAIN_ERRORS * gain.error:
-        return good
+        reason = f"{close} may be good: {why}, which can be chance."
+        return Decision(ALL_ROWS, reason, PLAIN_SHARE, class_errors=True)
     if gain.total < _LARGE_GAIN and evidence.random > _RANDOM:
         reason = (
             f"{start} with the corrected loss, because errors are random: a model of the noisy labels predicts "

@@ -202,6 +202,14 @@ def test_reason_of_good_labels_names_the_numbers_behind_it():
     )
 
 
+def test_reason_of_a_gain_that_can_be_chance_says_so():
+    assert decided({"plain": 70, POOL: 78}, gain=8.0, error=4.1).reason == (
+        "The last stage trains on all rows with estimated labels that are close to the given ones, because these may "
+        "be good: a model of the labels as they are predicts 70.0% of 100 trusted labels, and a pool of models 78.0%, "
+        "which can be chance."
+    )
+
+
 def test_reason_of_random_errors_names_the_number_behind_it():
     assert decided({"plain": 70, POOL: 78}, gain=3.0, random=3.21).reason == (
         "The last stage trains on all rows with the corrected loss, because errors are random: a model of the "
