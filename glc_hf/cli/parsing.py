@@ -150,11 +150,7 @@ def _check(options: TrainOptions) -> None:
             "--dataset needs --model: a Hub id (--model distilbert/distilbert-base-uncased), a local folder "
             "(--model ./my-model), or a network of timm (--model timm/resnet18, for images)."
         )
-    given = [name for name in ("source_columns", "votes_column", "source_names") if getattr(config, name)]
-    if data.answers is not None and given:
-        raise ValueError(
-            f"--answers and --{given[0].replace('_', '-')} both define the votes and their sources: use one of them."
-        )
+    check_place_of_votes(data, config)
     output = Path(str(config.output_dir)).resolve()
     for name in (data.dataset, data.trusted_dataset, data.eval_dataset):
         path = Path(name or "").expanduser().resolve()
@@ -168,3 +164,12 @@ def _check(options: TrainOptions) -> None:
             raise ValueError(
                 f"{name} is inside --output-dir {config.output_dir}, which would be pushed: choose another folder."
             )
+
+
+def check_place_of_votes(data: DataArguments, config: GLCConfig) -> None:
+    """Raise if options name both columns of votes and a file with answers."""
+    given = [name for name in ("source_columns", "votes_column", "source_names") if getattr(config, name)]
+    if data.answers is not None and given:
+        raise ValueError(
+            f"--answers and --{given[0].replace('_', '-')} both define the votes and their sources: use one of them."
+        )

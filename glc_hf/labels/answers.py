@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, List
 
+from glc_hf.intervals import format_count
 from glc_hf.labels.encoding import NO_CLASS, whole_numbers
 from glc_hf.labels.label_batch import Votes
 from glc_hf.labels.reading import class_names, require_column
@@ -309,7 +310,9 @@ def _items_of_rows(dataset: Any, row: str, items: _Values) -> tuple[np.ndarray, 
             f"the dataset and {theirs[0]!r}, … in the answers."
         )
     if len(answered) < len(items.distinct):
-        logger.info(f"{len(items.distinct) - len(answered):,} items with answers are not in the dataset.")
+        missing = len(items.distinct) - len(answered)
+        verb = "is" if missing == 1 else "are"
+        logger.info(f"{format_count(missing, 'items')} with answers {verb} not in the dataset.")
     if (visible < 0).any():
         logger.info(f"{np.count_nonzero(visible < 0):,} of {len(visible):,} rows of the dataset have no answers.")
     return stored, answered

@@ -125,6 +125,25 @@ def test_bad_input_is_one_line(glc_hf, tmp_path: Path) -> None:
     assert "no file or folder" in glc_hf("check", "./gone.csv").complaint
 
 
+def test_votes_in_a_second_file_are_checked(glc_hf, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", [{"item": f"t{number}", **row} for number, row in enumerate(flagged(40))])
+    labels = [row["label"] for row in flagged(40)]
+    votes = [{"item": f"t{number}", "who": "ann", "said": label} for number, label in enumerate(labels) if number % 4]
+    columns = ["--answer-columns", "item", "who", "said"]
+    answers = write_csv(tmp_path / "answers.csv", votes)
+    outcome = glc_hf("check", path, "--answers", answers, *columns)
+    assert outcome.code == 0, outcome.out
+    assert "answers.csv is comma-separated, UTF-8" in outcome.out
+    votes[5]["item"] = "t99"
+    answers = write_csv(tmp_path / "answers.csv", votes)
+    outcome = glc_hf("check", path, "--answers", answers, *columns)
+    assert outcome.code == 0
+    assert "1 item with answers is not in the dataset" in outcome.err
+    assert "no column 'worker'" in glc_hf("check", path, "--answers", answers).complaint
+    outcome = glc_hf("check", path, "--answers", answers, "--source-columns", "label")
+    assert "--answers and --source-columns both define the votes" in outcome.complaint
+
+
 def test_every_option_that_selects_rows_is_one_of_train(glc_hf) -> None:
     known = set(vars(parser().parse_args(["a.csv"])))
     assert known >= {"eval_dataset", "normalize_labels", "on_missing", "delimiter", "encoding"}

@@ -10,7 +10,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glc_hf.cli.options import INPUT_COLUMNS, ON_MISSING, TASKS, DataArguments, ModelArguments, NoiseArguments
+from glc_hf.cli.options import (
+    ANSWER_COLUMNS,
+    INPUT_COLUMNS,
+    ON_MISSING,
+    TASKS,
+    DataArguments,
+    ModelArguments,
+    NoiseArguments,
+)
 
 
 if TYPE_CHECKING:
@@ -39,9 +47,8 @@ def main(argv: list[str]) -> int:
             report = check_parts(load_parts(options), options)
     finally:
         files_logger.setLevel(logging.NOTSET)
-    files = [
-        name for name in (arguments.dataset, arguments.eval_dataset, arguments.trusted_dataset) if name is not None
-    ]
+    named = arguments.dataset, arguments.eval_dataset, arguments.trusted_dataset, arguments.answers
+    files = [name for name in named if name is not None]
     formats = {name: csv_format_of(name, options.data.delimiter, options.data.encoding) for name in files}
     report.notes[:0] = [f"{Path(name).name} is {found}" for name, found in formats.items() if found is not None]
     if arguments.json is not None:
@@ -82,18 +89,20 @@ def _visible(name: str) -> str:
 
 def _train_options(arguments: argparse.Namespace) -> TrainOptions:
     """Return the options of `glc-hf train` that load the same rows."""
-    from glc_hf.cli.parsing import TrainOptions
+    from glc_hf.cli.parsing import TrainOptions, check_place_of_votes
     from glc_hf.training.config import GLCConfig
 
     given = vars(arguments)
     names = [name for name in DataArguments.__dataclass_fields__ if name in given]
     config = {name: given[name] for name in _OF_CONFIG if given[name] is not None}
-    return TrainOptions(
+    options = TrainOptions(
         DataArguments(**{name: given[name] for name in names}),
         NoiseArguments(noise=arguments.noise, noise_groups="[]" if arguments.noise == "hierarchical" else None),
         ModelArguments(task=arguments.task),
         GLCConfig(output_dir=".", report_to="none", **config),
     )
+    check_place_of_votes(options.data, options.config)
+    return options
 
 
 def parser() -> argparse.ArgumentParser:
@@ -102,7 +111,8 @@ def parser() -> argparse.ArgumentParser:
         prog="glc-hf check",
         description="Look at a dataset before hours of training: rows, classes, trusted rows per class, missing "
         "labels and flags, spellings of class names, empty and repeated texts, texts in both training and "
-        "evaluation, images that can't be read. The exit code is 1 if an error would stop training, and 0 otherwise. "
+        "evaluation, images that can't be read. The exit code is 1 if an error would stop training, 2 if the data "
+        "or the options can't be read, and 0 otherwise. "
         "Options mean the same as for `glc-hf train`, which runs this check by itself and prints the problems only.",
     )
     add = parser.add_argument
@@ -122,6 +132,13 @@ def parser() -> argparse.ArgumentParser:
     add("--trusted-column", metavar="COLUMN", help="column of the flags (default: trusted)")
     add("--source-columns", nargs="+", metavar="COLUMN", help="columns of votes, one per source")
     add("--votes-column", metavar="COLUMN", help="column of lists of votes")
+    add("--answers", metavar="FILE", help="file with one line per answer, whose votes are checked")
+    add(
+        "--answer-columns",
+        nargs=3,
+        metavar=("ITEM", "SOURCE", "ANSWER"),
+        help=f"columns of --answers (default: {' '.join(ANSWER_COLUMNS)})",
+    )
     add("--soft-label-column", metavar="COLUMN", help="column of lists of probabilities")
     add("--task", choices=TASKS, default="auto", help="type of input; auto finds it from the columns")
     add("--method", metavar="NAME", help="method to train with; some need no trusted rows")
