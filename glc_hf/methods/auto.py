@@ -340,7 +340,8 @@ class Auto(GoldLossCorrection):
         if not self.pretrained:
             super().refine(run, progress)
         elif self._refines and not self.counts_votes:
-            most = int(_REFINING * self.args.num_train_epochs * len(run.item_numbers("untrusted")))
+            epochs = self.args.epochs_with(len(run.item_numbers("all")))
+            most = int(_REFINING * epochs * len(run.item_numbers("untrusted")))
             assert self.matrix is not None
             self.matrix = refine_estimate(run, self.matrix, self.args.seed, most, self.soft_labels) or self.matrix
         if progress < 0.5:

@@ -71,6 +71,17 @@ def test_last_stage_starts_from_the_initial_weights_and_has_all_epochs_of_the_ru
     assert "stage1_probe_penalty" in trainer.stage_metrics()
 
 
+@pytest.mark.parametrize(
+    ("length", "epochs"), [({"max_steps": 10}, 160 / 200), ({"max_steps": -1, "num_train_epochs": 2}, 2.0)]
+)
+def test_matrix_is_refined_with_a_share_of_the_rows_that_the_stage_trains_on(tmp_path, monkeypatch, length, epochs):
+    found = []
+    monkeypatch.setattr(auto, "refine_estimate", lambda run, matrix, seed, most, soft: found.append(most))
+    data = rows_of_kind("good", 200, 0.3)
+    train(tmp_path, data, refine_matrix=True, **length)
+    assert found == [int(0.15 * epochs * sum(not flag for flag in data["trusted"]))]
+
+
 @pytest.mark.parametrize("length", [{"max_steps": 10}, {"max_steps": -1, "num_train_epochs": 2}])
 def test_last_stage_is_as_long_as_plain_training_and_features_are_those_before_it(tmp_path, monkeypatch, length):
     tables, fit = [], auto.fit_pool
