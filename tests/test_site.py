@@ -16,13 +16,16 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from datasets import Dataset, load_dataset
+from transformers import LlamaForSequenceClassification
 
 import glc_hf
 from glc_hf import CorruptionMatrix, GLCConfig, GLCTrainer
 from glc_hf.cli.main import COMMANDS
 from tests.audit.test_label_studio import annotated
 from tests.test_readme import PAGES, ROOT, blocks, commands, shell_lines
+from tests.training.test_decoders import decoder
 from tests.training.tiny import bert, config, noisy_text_rows
 
 
@@ -32,8 +35,8 @@ OWN_METHODS = "docs/extending.md"
 # The new pages with Python, which is run below. That of the others is run here, by test_readme.py (guide),
 # test_sources_page.py, test_extending.py and training/test_trainer_promises.py.
 RUN_HERE = {
-    "docs/api.md", "docs/concepts.md", "docs/howto/csv.md", "docs/howto/push.md", "docs/howto/tokens.md",
-    "docs/moving/cleanlab.md", "docs/moving/label-models.md",
+    "docs/api.md", "docs/concepts.md", "docs/howto/csv.md", "docs/howto/lora.md", "docs/howto/push.md",
+    "docs/howto/tokens.md", "docs/moving/cleanlab.md", "docs/moving/label-models.md",
 }  # fmt: skip
 
 
@@ -55,6 +58,24 @@ def test_the_page_about_csv_files_reads_other_delimiters_and_encodings(tmp_path:
     assert [tuple(row.values()) for row in data] == expected
     cleaned = load_dataset("csv", data_files="clean.csv", split="train")
     assert [tuple(row.values()) for row in cleaned] == expected
+
+
+def test_the_page_about_adapters_loads_them_again(tmp_path: Path, monkeypatch) -> None:
+    peft = pytest.importorskip("peft")
+    monkeypatch.chdir(tmp_path)
+    decoder(num_labels=4).save_pretrained("language-model")
+    base = LlamaForSequenceClassification.from_pretrained("language-model")
+    lora = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["q_proj"], modules_to_save=["score"])
+    data = noisy_text_rows(40, num_labels=4, trusted=0.5)
+    trainer = GLCTrainer(
+        peft.get_peft_model(base, lora), config("ag-news-lora", stage1="probe", max_steps=3), train_dataset=data
+    )
+    trainer.train()
+    trainer.save_model()
+    loaded = _run("docs/howto/lora.md")["model"].eval()
+    tokens = torch.tensor([[5, 6, 7], [8, 9, 2]])
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(tokens).logits, trainer.model.eval()(tokens).logits)
 
 
 def test_navigation_has_every_page_once() -> None:

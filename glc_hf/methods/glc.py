@@ -65,7 +65,10 @@ class GLCOptions(MethodOptions):
     )
     estimator: str = field(
         default="gold",
-        metadata={"help": "How glc estimates the matrix; paired counts it.", "choices": ["gold", "paired"]},
+        metadata={
+            "help": "How the matrix is estimated; paired counts the noisy labels of trusted rows.",
+            "choices": ["gold", "paired"],
+        },
     )
     noisy_label_column: str | None = field(
         default=None, metadata={"help": "Column with the noisy labels of trusted rows (estimator=paired)."}

@@ -133,9 +133,10 @@ class GLCConfig(
             `glc`: after one third and two thirds of the steps of the last stage, replace the matrix by the one that
             best explains the untrusted labels, given the model's predictions and the first estimate. With few trusted
             rows the first estimate is imprecise; this one uses all labels. Each time takes a forward pass over 200
-            rows per class, at least 2,000. `False` keeps the first estimate; with `method="glc"` this is the paper's
-            method. `auto` takes the first estimate from linear models, and refines it once. A given or counted matrix
-            never changes, and on a stream the first estimate stays.
+            rows per class, at least 2,000 (`auto`: at most 15 % of the rows that the stage trains on). `False` keeps
+            the first estimate; with `method="glc"` this is the paper's method. `auto` takes the first estimate from
+            linear models, and refines it once. A given or counted matrix never changes, and on a stream the first
+            estimate stays.
         estimator (`str`, *optional*, defaults to `"gold"`):
             `"gold"` as in the paper, or `"paired"`: if the trusted rows also have the label of the noisy source, the
             matrix is counted, and `glc` needs no first stage. With a pretrained network, `auto` uses its first

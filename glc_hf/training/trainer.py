@@ -82,11 +82,11 @@ class GLCTrainer(AuditMixin, HubMixin, StageTrainer):
     A `Trainer` for noisy labels, with the method that `args.method` names.
 
     With the default method, `auto`, and a pretrained network, `train()` first fits linear models on the features of
-    the network, and estimates the corruption matrix with them. It then trains the network with estimated labels
-    to the end, or then with the corrected loss or on trusted rows, as the linear models decide. With
-    other networks, and with `glc`, it does what the paper describes: stage 1 trains on the untrusted rows, the matrix
-    is estimated from the trusted rows, and stage 2 trains a model from the same initial weights on all rows with the
-    corrected loss.
+    the network, and estimates the corruption matrix with them. They decide whether the network then trains with
+    estimated labels (to the end, or followed by the corrected loss or by the trusted rows) or with the corrected loss
+    only. With other networks, and with `glc`, it does what the paper describes: stage 1 trains on the untrusted rows,
+    the matrix is estimated from the trusted rows, and stage 2 trains a model from the same initial weights on all rows
+    with the corrected loss.
 
     This object is the trainer of the last stage. Each first stage runs in another trainer of the same class, so that
     overrides in a subclass apply in every stage.
