@@ -357,3 +357,14 @@ def method_names() -> list[str]:
 def _method_sources() -> list[str]:
     paths = sorted(files("glc_hf").joinpath("methods").iterdir(), key=lambda path: path.name)
     return [path.read_text(encoding="utf-8") for path in paths if path.name.endswith(".py")]
+
+
+def add_answer_options(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the options of a file with one line per answer to a command other than `train`."""
+    parser.add_argument("--answers", metavar="FILE", help=text)
+    parser.add_argument(
+        "--answer-columns",
+        nargs=3,
+        metavar=("ITEM", "SOURCE", "ANSWER"),
+        help=f"columns of --answers (default: {' '.join(ANSWER_COLUMNS)})",
+    )

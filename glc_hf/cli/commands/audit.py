@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glc_hf.cli.options import ANSWER_COLUMNS, INPUT_COLUMNS
+from glc_hf.cli.options import INPUT_COLUMNS, add_answer_options
 
 
 if TYPE_CHECKING:
@@ -127,13 +127,7 @@ def parser() -> argparse.ArgumentParser:
         help="columns of votes, one per source, for a model trained on votes; default: those of the run",
     )
     add("--votes-column", metavar="COLUMN", help="column of lists of votes instead; default: that of the run")
-    add("--answers", metavar="FILE", help="file with one line per answer instead, as for `glc-hf train`")
-    add(
-        "--answer-columns",
-        nargs=3,
-        metavar=("ITEM", "SOURCE", "ANSWER"),
-        help=f"columns of --answers (default: {' '.join(ANSWER_COLUMNS)})",
-    )
+    add_answer_options(parser, "file with one line per answer instead, as for `glc-hf train`")
     add(
         "--folds",
         type=int,

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glc_hf.cli.options import (
-    ANSWER_COLUMNS,
     INPUT_COLUMNS,
     ON_MISSING,
     TASKS,
     DataArguments,
     ModelArguments,
     NoiseArguments,
+    add_answer_options,
 )
 
 
@@ -132,13 +132,7 @@ def parser() -> argparse.ArgumentParser:
     add("--trusted-column", metavar="COLUMN", help="column of the flags (default: trusted)")
     add("--source-columns", nargs="+", metavar="COLUMN", help="columns of votes, one per source")
     add("--votes-column", metavar="COLUMN", help="column of lists of votes")
-    add("--answers", metavar="FILE", help="file with one line per answer, whose votes are checked")
-    add(
-        "--answer-columns",
-        nargs=3,
-        metavar=("ITEM", "SOURCE", "ANSWER"),
-        help=f"columns of --answers (default: {' '.join(ANSWER_COLUMNS)})",
-    )
+    add_answer_options(parser, "file with one line per answer, whose votes are checked")
     add("--soft-label-column", metavar="COLUMN", help="column of lists of probabilities")
     add("--task", choices=TASKS, default="auto", help="type of input; auto finds it from the columns")
     add("--method", metavar="NAME", help="method to train with; some need no trusted rows")
